@@ -1,0 +1,1 @@
+"""Who answers: one interface, `Backend`, over local models and (later) endpoints."""

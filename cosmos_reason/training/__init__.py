@@ -1,0 +1,1 @@
+"""Training: encoder read-outs, then supervised fine-tuning, on accelerate."""

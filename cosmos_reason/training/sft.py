@@ -1,0 +1,175 @@
+"""Supervised fine-tuning: `cosmos-reason sft train/sft_nano.yaml`.
+
+set -> frame store -> (frozen encoder: features cached once) -> rows -> loss on assistant tokens -> checkpoints -> model.
+The loop below is the whole recipe; each step it calls stands in a file of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from pydantic import BaseModel, ConfigDict
+from rich.progress import track
+from torch import Tensor
+
+from cosmos_reason import config
+from cosmos_reason.backends.local import load_model, save_model
+from cosmos_reason.errors import UserError
+from cosmos_reason.model.vlm import HybridVLM
+from cosmos_reason.simulate.dataset import balance, read_set
+from cosmos_reason.text import tokenizer as tokenizers
+from cosmos_reason.training.frames import FrameStore
+from cosmos_reason.training.rows import Batch, RowMaker, batches
+from cosmos_reason.training.run import RunLog, adamw, cosine, forget_after, resume, save_checkpoint, set_lr
+from cosmos_reason.types import Sample
+
+
+class SFTRecipe(BaseModel):
+    """`train/sft_nano.yaml`, typed. Paths are relative to where the command runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = "nano"  # shipped name or a folder
+    reset_language: bool = False  # start the language part anew and keep the encoder
+    tokenizer: Path | None = None  # default: the model's own
+    train_set: Path
+    out: Path
+    cache: Path
+    freeze_vision: bool = True
+    steps: int = 3000
+    batch_size: int = 24
+    questions_per_row: int = 2
+    max_tokens: int = 1024
+    lr: float = 1.5e-3
+    warmup: int = 100
+    weight_decay: float = 0.05
+    clip_norm: float = 1.0
+    seed: int = 0
+    log_every: int = 20
+    save_every: int = 250
+    keep: int = 2
+    bf16: bool = True
+
+
+def main(path: str, overrides: Sequence[str] = ()) -> Path:
+    """Load a recipe and run it; the folder of the trained model."""
+    return finetune(config.load(Path(path), SFTRecipe, overrides))
+
+
+def finetune(recipe: SFTRecipe) -> Path:
+    """Train, resuming from the newest checkpoint in `recipe.out` if there is one; the folder of the trained model."""
+    accelerator = Accelerator(mixed_precision="bf16" if recipe.bf16 else "no", cpu=not torch.cuda.is_available())
+    torch.manual_seed(recipe.seed)
+    model, tokenizer = load_model(recipe.model)
+    if recipe.tokenizer:
+        tokenizer = tokenizers.load(recipe.tokenizer)
+    if recipe.reset_language:
+        model.reset_language(len(tokenizer))
+    samples = training_samples(recipe)
+    store = FrameStore.build(samples, recipe.cache, model.config.video_frames, model.config.vision_config.image_size)
+    pictures = Pictures(model, store, recipe)
+    maker = RowMaker(
+        samples, store, tokenizer, model.tokens_per_frame, recipe.questions_per_row, recipe.seed, recipe.max_tokens
+    )
+    model, optimizer = accelerator.prepare(model.train(), adamw(model, recipe.lr, recipe.weight_decay))
+    done = resume(accelerator, recipe.out)
+    forget_after(recipe.out, done)
+    log = RunLog(recipe.out, "sft", recipe.steps, done)
+    for step, batch in enumerate(batches(maker, recipe.batch_size, tokenizer.pad_token_id, done, recipe.steps), done):
+        set_lr(optimizer, lr := cosine(step, recipe.steps, recipe.lr, recipe.warmup))
+        with accelerator.autocast():
+            loss = loss_of(model, pictures, batch)
+        check_finite(loss, step + 1, batch, recipe)
+        accelerator.backward(loss)
+        norm = accelerator.clip_grad_norm_(model.parameters(), recipe.clip_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        log.step(step + 1)
+        if (step + 1) % recipe.log_every == 0:
+            tokens = int(batch.attention_BL.sum())
+            log.metrics(step + 1, {"loss": float(loss.detach()), "lr": lr, "grad_norm": float(norm), "tokens": tokens})
+        if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
+            save_checkpoint(accelerator, recipe.out, step + 1, recipe.keep)
+    log.close()
+    return save_model(accelerator.unwrap_model(model), tokenizer, recipe.out / "final")
+
+
+def training_samples(recipe: SFTRecipe) -> list[Sample]:
+    """The set's rows with balanced answers."""
+    samples = balance(read_set(recipe.train_set), recipe.seed)
+    if not samples:
+        raise UserError(f"{recipe.train_set}: no sample is left after balancing; simulate more clips")
+    return samples
+
+
+class Pictures:
+    """What the decoder sees: cached features of a frozen encoder, or pixels when the encoder learns too."""
+
+    def __init__(self, model: HybridVLM, store: FrameStore, recipe: SFTRecipe) -> None:
+        self._model, self._store = model, store
+        self._features = None
+        if recipe.freeze_vision:
+            model.vision.requires_grad_(False)
+            self._features = cached_features(model, store, recipe.cache)
+
+    def features(self, clips_B: np.ndarray) -> Tensor:
+        """(B · T, S, D) encoder features of these clips, frames in order."""
+        if self._features is not None:
+            return torch.from_numpy(self._features[clips_B]).flatten(0, 1)
+        pixels = torch.from_numpy(self._store.pixels_NTHWC[clips_B]).flatten(0, 1)
+        return self._model.encode_frames(self._model.normalise(pixels))
+
+
+def cached_features(model: HybridVLM, store: FrameStore, cache: Path) -> np.ndarray:
+    """Encode every frame of the store once; (N, T, S, D) float16, memory-mapped, keyed by weights and clips."""
+    stamp = hashlib.sha256(json.dumps(sorted(store.rows)).encode())
+    for parameter in model.vision.parameters():
+        stamp.update(parameter.detach().float().numpy().tobytes())
+    path = cache / f"features-{stamp.hexdigest()[:16]}.npy"
+    if not path.exists():
+        encode_all(model, store, path)
+    return np.load(path, mmap_mode="r")
+
+
+@torch.no_grad()
+def encode_all(model: HybridVLM, store: FrameStore, path: Path, batch: int = 32) -> None:
+    """Write the features of all clips to `path` (renamed last)."""
+    partial = path.with_suffix(".partial.npy")
+    model.eval()
+    count = len(store.rows)
+    out: np.ndarray | None = None
+    for first in track(range(0, count, batch), "encoding clips"):
+        pixels = torch.from_numpy(np.asarray(store.pixels_NTHWC[first : min(first + batch, count)]))
+        features = model.encode_frames(model.normalise(pixels.flatten(0, 1))).unflatten(0, pixels.shape[:2])
+        if out is None:
+            shape = (count, *features.shape[1:])
+            out = np.lib.format.open_memmap(partial, mode="w+", dtype=np.float16, shape=shape)
+        out[first : first + batch] = features.half().numpy()
+    assert out is not None, "a frame store without clips cannot be opened"
+    out.flush()
+    partial.rename(path)
+
+
+def loss_of(model: HybridVLM, pictures: Pictures, batch: Batch) -> Tensor:
+    """Mean negative log-likelihood per supervised token."""
+    return model(
+        input_ids=batch.ids_BL,
+        attention_mask=batch.attention_BL,
+        vision_features=pictures.features(batch.clips_B),
+        labels=batch.labels_BL,
+    ).loss
+
+
+def check_finite(loss: Tensor, step: int, batch: Batch, recipe: SFTRecipe) -> None:
+    """Stop before the optimiser step on NaN or infinity, keeping the batch that caused it."""
+    if torch.isfinite(loss):
+        return
+    path = recipe.out / f"bad_batch_step_{step}.pt"
+    torch.save(batch._asdict(), path)
+    raise FloatingPointError(f"loss is {float(loss)} at step {step}; the batch is in {path}; lower lr ({recipe.lr})")
