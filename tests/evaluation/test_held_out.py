@@ -1,0 +1,20 @@
+"""Drawing test questions keeps answers balanced."""
+
+from collections import Counter
+
+from cosmos_reason.evaluation.held_out import spread
+from cosmos_reason.types import Sample, VideoRef
+
+
+def test_whole_rounds_are_drawn():
+    samples = [
+        Sample(f"{template}/{i}", "binary", "q", "yes" if i % 2 else "no", VideoRef("v"), template=template)
+        for template in ("a", "b")
+        for i in range(20)
+    ]
+    picked = spread(samples, 15)
+    assert len(picked) == 14  # whole yes/no pairs only
+    counts = Counter((s.template, s.answer) for s in picked)
+    assert counts["a", "yes"] == counts["a", "no"]
+    assert counts["b", "yes"] == counts["b", "no"]
+    assert len({s.id for s in picked}) == 14
