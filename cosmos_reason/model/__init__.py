@@ -1,0 +1,1 @@
+"""The hybrid video-language model: frames -> features -> projected tokens -> Mamba-2/attention decoder -> logits."""
