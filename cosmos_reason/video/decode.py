@@ -1,0 +1,77 @@
+"""VideoRef + FrameSpec → Frames: index the file, choose frames by their stamps, read those with the first decoder fit.
+
+Order of decoders, per file: decord, PyAV, torchcodec where installed. `Frames.backend` says which one it was.
+`decode` works in a supervised process under a time limit; `decode_in_process` is for processes supervised otherwise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cosmos_reason.errors import DataError
+from cosmos_reason.types import Frames, VideoRef
+from cosmos_reason.video import supervise
+from cosmos_reason.video.container import Index, index_video
+from cosmos_reason.video.readers import Doubt, Pictures, read_decord, read_pyav, read_torchcodec
+from cosmos_reason.video.sample import FrameSpec, check_range, choose, fit
+
+
+def decode(ref: VideoRef, spec: FrameSpec, timeout_s: float = 60.0) -> Frames:
+    """The frames of `ref` that `spec` asks for, upright RGB, with their true presentation stamps.
+
+    Never takes longer than `timeout_s` seconds, never more memory than the kept frames and a decoder need. Raises
+    DataError naming the file where it is missing, damaged, no video or too slow, or where the stretch lies outside;
+    UserError where the stretch or an explicit time can't be.
+    """
+    check_range(ref)
+    try:
+        frames = supervise.call("decode", (ref, spec), ref.path, timeout_s)
+    except supervise.Crashed:  # decord's native threads can take the process down; PyAV's errors are Python's
+        try:
+            frames = supervise.call("decode", (ref, spec, False), ref.path, timeout_s)
+        except supervise.Crashed:
+            raise DataError(ref.path, "the decoder process died on it; the file is damaged or memory ran out") from None
+    assert isinstance(frames, Frames), f"the decoder process answered a {type(frames).__name__} to decode"
+    return frames
+
+
+def decode_in_process(ref: VideoRef, spec: FrameSpec, trust_decord: bool = True) -> Frames:
+    """`decode` in this process and without a time limit, for workers that something else supervises.
+
+    While decord reads, the process's stderr is collected to learn of concealed damage. `trust_decord=False` leaves
+    decord out.
+    """
+    check_range(ref)
+    index = index_video(ref.path)
+    choice = choose(index.stamps_s_N, spec, ref, index.frame_s)
+    order_T, place_T = np.unique(choice.indices_T, return_inverse=True)  # decoders want them rising and once
+    size = fit(index.width, index.height, spec.max_pixels)
+    pictures = _read(index, order_T, size, trust_decord)
+    pixels_THWC, times_s_T = pictures.pixels_THWC, pictures.times_s_T
+    if len(place_T) == len(times_s_T) and (place_T != np.arange(len(place_T))).any() or len(place_T) > len(order_T):
+        nearest_T = np.abs(times_s_T[None, :] - index.stamps_s_N[choice.indices_T][:, None]).argmin(axis=1)
+        pixels_THWC, times_s_T = pixels_THWC[nearest_T], times_s_T[nearest_T]
+    return Frames(
+        pixels_THWC=pixels_THWC,
+        times_s_T=times_s_T,
+        source_fps=index.fps,
+        source_frames=len(index.stamps_s_N) if index.exact else -1,
+        backend=pictures.backend,
+        asked=choice.asked,
+    )
+
+
+def _read(index: Index, wanted_T: np.ndarray, size: tuple[int, int], trust_decord: bool) -> Pictures:
+    """The first decoder's pictures that are beyond doubt; PyAV's DataError where none is."""
+    if trust_decord:
+        try:
+            return read_decord(index, wanted_T, size)
+        except Doubt:
+            pass  # not an error: PyAV reads it or says what is wrong
+    try:
+        return read_pyav(index, wanted_T, size)
+    except DataError as damage:
+        try:
+            return read_torchcodec(index, wanted_T, size)
+        except Doubt:
+            raise damage from None

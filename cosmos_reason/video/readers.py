@@ -1,0 +1,237 @@
+"""Kept frames out of a file: `Index` + wanted stamps → pixels, one function a decoder, all with one signature.
+
+decord is fast but trusting: it ignores rotation and alpha, counts on packets, and conceals damage. `read_decord` takes
+only files where its own view agrees with the container's and raises `Doubt` on the slightest complaint; `read_pyav` then
+judges. Both keep only the wanted pictures, scaled on arrival, so memory follows T and not the length of the file.
+
+T wanted frames, H height, W width, C channels (RGB).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+from PIL import Image
+
+from cosmos_reason.errors import DataError
+from cosmos_reason.video.container import Index, open_video, reason
+from cosmos_reason.video.sample import TICK_S
+
+DECORD_BATCH_BYTES = 64 * 2**20  # full-size frames that decord may hold at a time
+ASSUMED_KEY_GAP_S = 5.0  # in files too large to be read through: decode on for so long before seeking is tried
+
+
+class Doubt(Exception):
+    """This decoder may not read this file rightly; another one should."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What a reader hands back: frames and the stamps they really have."""
+
+    pixels_THWC: np.ndarray  # uint8
+    times_s_T: np.ndarray  # float64
+    backend: str
+
+
+def read_decord(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pictures:
+    """Frames by number through decord. Raises Doubt where decord's view differs from the container's."""
+    if importlib.util.find_spec("decord") is None:
+        raise Doubt("decord is not installed")
+    if index.rotation or index.has_alpha or index.video_streams > 1 or not index.exact or index.lenient:
+        raise Doubt("rotation, alpha, several streams and huge or faulty files are not decord's")
+    import decord  # heavy, and not built for every platform
+
+    pixels_THWC = np.empty((len(wanted_T), size[1], size[0], 3), dtype=np.uint8)
+    with _complaints() as complaints:
+        try:
+            reader = decord.VideoReader(index.path, ctx=decord.cpu(0), num_threads=1)
+            _agree(reader, index)
+            chunk = max(1, DECORD_BATCH_BYTES // (index.width * index.height * 3))
+            for begin in range(0, len(wanted_T), chunk):
+                batch = reader.get_batch(wanted_T[begin : begin + chunk].tolist()).asnumpy()
+                for offset, picture_HWC in enumerate(batch):
+                    pixels_THWC[begin + offset] = scaled(picture_HWC, size)
+        except (decord.DECORDError, RuntimeError, IndexError, ValueError) as error:
+            raise Doubt(f"decord: {error}") from None
+    if complaints:
+        raise Doubt(f"decord complained: {complaints[0]}")
+    return Pictures(pixels_THWC, index.stamps_s_N[wanted_T], f"decord {version('decord')}")
+
+
+def _agree(reader, index: Index) -> None:  # type: ignore[no-untyped-def]  # decord has no types
+    """Doubt unless decord counts the same frames at the same distances and of the same shape."""
+    if len(reader) != len(index.stamps_s_N):
+        raise Doubt(f"decord counts {len(reader)} frames, the container holds {len(index.stamps_s_N)}")
+    stamps_s_N = reader.get_frame_timestamp(list(range(len(reader))))[:, 0].astype(np.float64)
+    drift_s = np.abs((stamps_s_N - stamps_s_N[0]) - (index.stamps_s_N - index.stamps_s_N[0]))
+    # decord's stamps are float32, exact to a millisecond for two hours and a half
+    if not float(drift_s.max()) <= max(TICK_S, index.frame_s / 2):
+        raise Doubt("decord's stamps differ from the container's")
+
+
+@contextmanager
+def _complaints() -> Iterator[list[str]]:
+    """Collect what native code writes to the process's stderr meanwhile: libav's only word about concealed damage."""
+    lines: list[str] = []
+    saved = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as sink:
+            os.dup2(sink.fileno(), 2)
+            try:
+                yield lines
+            finally:
+                os.dup2(saved, 2)
+                sink.seek(0)
+                lines.extend(sink.read().decode(errors="replace").splitlines())
+    finally:
+        os.close(saved)
+
+
+def read_pyav(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pictures:
+    """Frames by time through PyAV: seek to the key frame before each, decode on, keep the nearest.
+
+    Raises DataError where anything on the way is damaged, or a wanted frame can't be shown.
+    """
+    targets_s = index.stamps_s_N[wanted_T]
+    try:
+        chosen = _sweep(index, targets_s, size, seeking=not index.counted)
+    except _Overshot:
+        chosen = _sweep(index, targets_s, size, seeking=False)
+    times_s_T = np.array([time_s for time_s, _ in chosen], dtype=np.float64)
+    off_s = np.abs(times_s_T - targets_s)
+    if index.exact and not index.lenient and (off_s > TICK_S).any():
+        worst = int(off_s.argmax())
+        raise DataError(
+            index.path,
+            f"damaged: the frame at {targets_s[worst]:.3f} s can't be decoded, "
+            f"the nearest that can is at {times_s_T[worst]:.3f} s; fetch the file again",
+        )
+    # A faulty or estimated stream can answer two targets with one frame: it is given once, as in any short clip.
+    _, kept = np.unique(times_s_T, return_index=True)
+    return Pictures(np.stack([chosen[i][1] for i in kept]), times_s_T[kept], f"pyav {av.__version__}")
+
+
+class _Overshot(Exception):
+    """A seek landed behind its target: this container can't be sought in."""
+
+
+def _sweep(index: Index, targets_s: np.ndarray, size: tuple[int, int], seeking: bool) -> list[tuple[float, np.ndarray]]:
+    """(stamp, picture) nearest to each rising target, in one pass over the file that jumps over what nobody wants."""
+    chosen: list[tuple[float, np.ndarray]] = []
+    with open_video(index.path) as (container, stream):
+        stream.codec_context.options = {} if index.lenient else {"err_detect": "explode"}
+        stream.thread_type = "AUTO"
+        stream.codec_context.thread_count = 2
+        pictures = _pictures(index, container, stream)
+        before, after = None, next(pictures, None)
+        for target_s in targets_s.tolist():
+            key_s = _key_before(index, target_s) if seeking else None
+            if after is not None and key_s is not None and key_s > after[0] + TICK_S:
+                container.seek(_ticks(key_s, stream), stream=stream, backward=True)
+                pictures = _pictures(index, container, stream, from_key=True)
+                before, after = None, next(pictures, None)
+                if after is None or after[0] > target_s + TICK_S:
+                    raise _Overshot
+            while after is not None and after[0] < target_s:
+                before, after = after, next(pictures, None)
+            at_hand = [picture for picture in (before, after) if picture is not None]
+            if not at_hand:
+                raise DataError(index.path, f"damaged: no picture can be decoded at {target_s:.3f} s; fetch it again")
+            time_s, frame = min(at_hand, key=lambda picture: abs(picture[0] - target_s))
+            chosen.append((time_s, _rgb(frame, index, size)))
+    return chosen
+
+
+def _pictures(
+    index: Index, container: InputContainer, stream: VideoStream, from_key: bool = False
+) -> Iterator[tuple[float, VideoFrame]]:
+    """(stamp, frame) in order of showing from where the container stands. DataError on damage that libav can see.
+
+    `from_key`: pass over what precedes the first key frame, which after a seek lacks its references.
+    """
+    seen_key = False
+    shown = 0
+    for packet in container.demux(stream):
+        if packet.size == 0 and packet.pts is not None:
+            continue  # the picture before stays; libav's decoders would take this for the end
+        try:
+            frames = packet.decode()
+        except (av.error.FFmpegError, ValueError) as error:
+            if index.lenient:
+                continue
+            raise DataError(index.path, f"damaged near {_time_of(packet):.2f} s ({reason(error)}); fetch it again") from None
+        for frame in frames:
+            assert isinstance(frame, VideoFrame), "a video stream decodes to video frames"
+            seen_key = seen_key or bool(frame.key_frame)
+            time_s = shown / index.fps if index.counted else frame.time
+            shown += 1
+            if frame.is_corrupt and seen_key and not index.lenient:
+                raise DataError(index.path, f"damaged: the picture at {time_s or 0:.2f} s is corrupt; fetch it again")
+            if time_s is not None and (seen_key or not from_key):
+                yield time_s, frame
+
+
+def _time_of(packet: av.Packet) -> float:
+    ticks = packet.pts if packet.pts is not None else packet.dts
+    return float((ticks or 0) * (packet.time_base or 0))
+
+
+def _key_before(index: Index, target_s: float) -> float | None:
+    """Where decoding for this target would have to begin; None where that isn't known."""
+    if not index.exact:
+        return target_s - ASSUMED_KEY_GAP_S if target_s > ASSUMED_KEY_GAP_S else None
+    position = int(np.searchsorted(index.keys_s_K, target_s + TICK_S, side="right"))
+    return float(index.keys_s_K[position - 1]) if position else None
+
+
+def _ticks(time_s: float, stream: VideoStream) -> int:
+    assert stream.time_base, "a stream that is sought in has a clock"
+    return round(time_s / float(stream.time_base))
+
+
+def _rgb(frame: VideoFrame, index: Index, size: tuple[int, int]) -> np.ndarray:
+    """Upright RGB of the wanted size; what is transparent is laid on white, as on a page."""
+    if index.has_alpha:
+        over = Image.fromarray(frame.to_ndarray(format="rgba"))
+        page = Image.new("RGBA", over.size, (255, 255, 255, 255))
+        picture_HWC = np.asarray(Image.alpha_composite(page, over).convert("RGB"))
+    else:
+        picture_HWC = frame.to_ndarray(format="rgb24")
+    return scaled(np.rot90(picture_HWC, k=round(index.rotation / 90)), size)
+
+
+def read_torchcodec(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pictures:
+    """Frames by time through torchcodec, for files that the others can't read. Raises Doubt where it can't either."""
+    if importlib.util.find_spec("torchcodec") is None:
+        raise Doubt("torchcodec is not installed")
+    from torchcodec.decoders import VideoDecoder  # imports torch: for the rare file only
+
+    try:
+        decoder = VideoDecoder(index.path, dimension_order="NHWC", num_ffmpeg_threads=2)
+        pictures, times_s = [], []
+        for target_s in index.stamps_s_N[wanted_T].tolist():
+            frame = decoder.get_frame_played_at(target_s)
+            pictures.append(scaled(frame.data.numpy(), size))
+            times_s.append(float(frame.pts_seconds))
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise Doubt(f"torchcodec: {error}") from None
+    return Pictures(np.stack(pictures), np.array(times_s), f"torchcodec {version('torchcodec')}")
+
+
+def scaled(picture_HWC: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """The picture at (width, height) `size`; smoothed where it shrinks."""
+    if picture_HWC.shape[1::-1] == size:
+        return picture_HWC
+    return np.asarray(Image.fromarray(np.ascontiguousarray(picture_HWC)).resize(size, Image.Resampling.BICUBIC))
