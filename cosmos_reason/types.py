@@ -124,13 +124,14 @@ class Completion:
 
 @dataclass(frozen=True)
 class Answer:
-    """A parsed completion. `letter` is set for choice questions only; `value` holds the typed value of the other kinds."""
+    """A parsed completion. `letter` is set for choices with one right option; `value` holds the typed value otherwise."""
 
     think: str
     final: str
     letter: str | None
     status: Status
     value: Gold | None = None
+    format_ok: bool = False  # the text had exactly the form that the prompt asks for
 
 
 @dataclass(frozen=True)

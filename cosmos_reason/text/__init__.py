@@ -1,0 +1,1 @@
+"""Text in and out: `chat` makes a conversation ids, `tokenizer` makes the vocabulary, `answer` reads and scores."""

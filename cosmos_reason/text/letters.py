@@ -1,0 +1,178 @@
+"""Reads choices and yes/no: plain final text -> an offered letter, several of them, "yes" or "no", or None.
+
+Evidence in falling rank, for a letter: the whole text is an option's text · the last answer statement ("the answer is
+B", "Answer: B", a box) · a line that is only a letter, the last one · lines that begin with one and the same letter ·
+the last line is an option's text · one single letter is named in passing ("option C", "(C)"). Two letters of equal rank
+are no answer. Never random, never a capital out of a word; "a" and "I" before a word are words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from cosmos_reason.text.statements import BECAUSE, FILLER, lines, plain, stated
+from cosmos_reason.types import LETTERS
+
+_LETTER = re.compile(r"(?P<open>[(\[{<]?)\s*(?P<letter>[A-Za-z])\s*(?P<close>[)\]}>]?)(?P<rest>.*)", re.DOTALL)
+_INSIDE_WORD = re.compile(r"[\w']|[-+&]\w|\+|\.\w")
+_STOP = re.compile(r"\s*(?:$|[.,;:!?)\]}\n])")
+_REASON = re.compile(rf"{BECAUSE}|\s+(?:is|was)\b", re.IGNORECASE)
+_SECOND = re.compile(
+    r"\s*(?:(?:,\s*)?\b(?:and|or)\b|[/&])\s*[(\[]?[A-Z]\b(?!')|\s*[,;]\s*[(\[]?[A-Z][)\]]?(?:\s*$|\s*[.,;)\n]|\s+(?:and|or)\b)"
+)
+_RUN = re.compile(r"[A-Z]{2,}\b")
+_NAMED = re.compile(
+    r"(?<!not )(?<!n't )(?:"
+    r"\b(?:option|choice|choose|pick|select|go with)\s+\(?(?P<named>[A-Za-z])\)?(?![\w'-])|\((?P<bracketed>[A-Z])\))"
+    r"(?!\s+(?:is|was|seems|looks)\s+(?:not|wrong|incorrect|false|impossible|unlikely)|\s+(?:is|was|does|ca)n't|\s+cannot)",
+    re.IGNORECASE,
+)
+_LIST = re.compile(r"[(\[{]*[A-Z][)\]}.]*(?:(?:\s|[,;/&]|\band\b)+[(\[{]*[A-Z]\b[)\]}.]*)*", re.IGNORECASE)
+_YES_NO = re.compile(
+    r"(?P<word>yes|no)\b(?!\s*(?:/|or)\s*(?:yes|no)\b)(?:(?<=yes)(?!['-])"
+    rf"|(?=\s*(?:$|[.,;:!?)\]}}\n-])|{BECAUSE}|\s+(?:it|the|there|this|that|they|he|she)\b))",
+    re.IGNORECASE,
+)
+
+
+def comparable(text: str) -> str:
+    """Option and reply are compared in this form, both sides alike; the option itself is never rewritten."""
+    return re.sub(r"\s+", " ", plain(text)).casefold().strip(" .,;:!?'")
+
+
+def read_letter(text: str, options: Sequence[str]) -> str | None:
+    """The one offered letter that the text states. Example: ``read_letter("(b) left", ("up", "left"))`` is "B"."""
+    if (whole := _option_letter(text, options)) is not None:
+        return whole
+    text = plain(text)
+    offered = LETTERS[: len(options)]
+    for segment in stated(text):
+        segment = re.sub(rf"^\s*{FILLER}", "", segment, flags=re.IGNORECASE)
+        if (letter := _leading_option(segment, options)) is not None:
+            return letter
+        letter = _leading_letter(segment, before_word=True)
+        if letter is not None:  # a statement decides, even one that names no offered letter or several
+            return letter if letter in offered else None
+    return _unmarked_letter(text, options, offered)
+
+
+def _unmarked_letter(text: str, options: Sequence[str], offered: str) -> str | None:
+    """The lower ranks of evidence, for a text without a readable answer statement."""
+    starts = [letter for line in lines(text) if (letter := _leading_letter(line, before_word=False)) is not None]
+    alone = [line.strip(" ()[]{}.,:;!").upper() for line in lines(text)]
+    alone = [letter for letter in alone if len(letter) == 1 and letter in offered]
+    if alone:
+        return alone[-1]
+    if starts:
+        return _only(starts, offered)
+    written = lines(text)
+    if written and (letter := _option_letter(written[-1], options)) is not None:
+        return letter
+    return _only(_named(text, offered), offered)
+
+
+def _only(letters: Iterable[str], offered: str) -> str | None:
+    """The letter, if they are all one and it is offered."""
+    distinct = set(letters)
+    letter = distinct.pop() if len(distinct) == 1 else ""
+    return letter if letter and letter in offered else None
+
+
+def _option_letter(text: str, options: Sequence[str]) -> str | None:
+    """The letter of the one option whose text this is. An option of one character is reached by its letter only."""
+    long = [i for i, option in enumerate(options) if len(option.strip()) > 1]
+    exact = [i for i in long if text.strip() == options[i].strip()]
+    alike = [i for i in long if comparable(text) == comparable(options[i])]
+    found = exact if len(exact) == 1 else alike
+    return LETTERS[found[0]] if len(found) == 1 else None
+
+
+def _leading_option(segment: str, options: Sequence[str]) -> str | None:
+    """The option with whose text the first line begins, up to a stop or a reason; the longest one."""
+    line = re.sub(r"\s+", " ", segment.strip().split("\n", 1)[0]).casefold().lstrip(" '")
+    for option in sorted(options, key=len, reverse=True):
+        form = comparable(option)
+        if len(form) > 1 and re.match(rf"{re.escape(form)}'?(?:\s*$|\s*[.,;!?}}]|{BECAUSE})", line):
+            return _option_letter(option, options)
+    return None
+
+
+def _leading_letter(segment: str, before_word: bool) -> str | None:
+    """The letter that stands alone at the start; "" if several do; None if the segment starts with something else.
+
+    `before_word`: a plain word may follow the letter ("the answer is B as …"), except after "a" and "I".
+    """
+    run = _RUN.match(segment)
+    if run and set(run[0]) <= set(LETTERS):
+        return ""
+    match = _LETTER.match(segment)
+    if match is None:
+        return None
+    letter, rest = match["letter"], match["rest"]
+    bracketed = bool(match["open"] and match["close"])
+    closed = bracketed or bool(match["close"])
+    if not closed and _INSIDE_WORD.match(segment[match.end("letter") :]):
+        return None
+    if _SECOND.match(rest):
+        return ""
+    if closed or (_STOP.match(rest) and not (letter in "iI" and rest.lstrip().startswith(","))):
+        return letter.upper()
+    if letter in "iI":
+        return letter.upper() if re.match(r"\s+(?:because|since)\b", rest) else None
+    return letter.upper() if _REASON.match(rest) or (before_word and letter not in "aA") else None
+
+
+def _named(text: str, offered: str) -> list[str]:
+    """Letters named in passing and not denied; a bracketed one must be a capital."""
+    found = []
+    for match in _NAMED.finditer(text):
+        letter = match["named"] or match["bracketed"]
+        article = letter in "aAiI" and match["named"] is not None and not _STOP.match(text[match.end() :])
+        if not article and (match["named"] or letter.isupper()) and letter.upper() in offered:
+            found.append(letter.upper())
+    return found
+
+
+def read_letters(text: str, options: Sequence[str]) -> tuple[str, ...] | None:
+    """All letters that the text states, sorted. Example: ``read_letters("A and C", options)`` is ("A", "C")."""
+    offered = LETTERS[: len(options)]
+    text = plain(text)
+    for segment in [*stated(text), text]:
+        segment = re.sub(rf"^\s*{FILLER}", "", segment, flags=re.IGNORECASE).strip(" .\n")
+        run = _RUN.fullmatch(segment)
+        if run or _LIST.fullmatch(segment):
+            names = re.findall(r"[A-Z]", segment.upper()) if run else re.findall(r"\b[A-Z]\b", segment.upper())
+            return _sorted_letters(names, offered)
+        pieces = [piece for piece in re.split(r"[;\n]|,\s", segment) if piece.strip()]
+        texts = [_option_letter(piece, options) for piece in pieces]
+        if texts and all(texts):
+            return _sorted_letters([letter for letter in texts if letter], offered)
+    starts = [letter for line in lines(text) if (letter := _leading_letter(line, before_word=False)) is not None]
+    return _sorted_letters(starts or _named(text, offered), offered)
+
+
+def _sorted_letters(names: Sequence[str], offered: str) -> tuple[str, ...] | None:
+    """Sorted and without repeats; None when there is none or one is not offered."""
+    letters = tuple(sorted(set(names)))
+    return letters if letters and all(letter and letter in offered for letter in letters) else None
+
+
+def read_yes_no(text: str) -> str | None:
+    """The last statement of yes or no, a line that is only that, the first word, or the only one standing alone.
+
+    "No" before another word ("no contact", "no doubt") is not an answer.
+    """
+    text = plain(text)
+    for segment in stated(text):
+        match = re.match(rf"\s*{FILLER}[(\[]?", segment, re.IGNORECASE)
+        if stated_word := _YES_NO.match(segment, match.end() if match else 0):
+            return stated_word["word"].lower()
+    written = lines(text)
+    alone = [word for line in written if (word := line.strip(" ()[]{}.,:;!").lower()) in ("yes", "no")]
+    if alone:
+        return alone[-1]
+    if written and (first := _YES_NO.match(written[0])):
+        return first["word"].lower()
+    said = {match["word"].lower() for match in re.finditer(rf"\b{_YES_NO.pattern}", text, re.IGNORECASE)}
+    return said.pop() if len(said) == 1 else None
