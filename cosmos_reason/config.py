@@ -50,12 +50,12 @@ def load(path: str | Path, model: type[T], overrides: Sequence[str] = ()) -> T:
 
 
 def data_folder(name: str) -> Path:
-    """The folder of shipped files called `name` ("ontology", "benchmarks"), in a checkout and in an installation alike."""
+    """The folder of shipped files called `name` ("ontology", "benchmarks"), in a checkout or an installation."""
     package = Path(__file__).parent
     for folder in (package / "_data" / name, package.parent / name):
         if folder.is_dir():
             return folder
-    raise FileNotFoundError(f"{name}: neither beside the package {package} nor inside it; the installation is incomplete")
+    raise FileNotFoundError(f"{name}: neither beside {package} nor inside it; the installation is incomplete")
 
 
 def _read(path: Path, readers: tuple[Path, ...]) -> _Document:
@@ -80,7 +80,7 @@ def _reason(fault: OSError | UnicodeDecodeError) -> str:
 
 
 def _parse(text: str, name: str) -> _Document:
-    """YAML text -> mapping with the line of every key. A key written twice is a fault: one of the two would be ignored."""
+    """YAML text -> mapping with the line of every key. A key written twice is a fault: one would be ignored."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
@@ -117,7 +117,7 @@ def _parse_override(override: str) -> _Document:
     key, equals, value = override.partition("=")
     names = key.strip().split(".")
     if not equals or not all(names):
-        raise UserError(f"{override!r} is not an override; write it as key=value, e.g. steps=100 or rollout.group_size=4")
+        raise UserError(f"{override!r} is not an override; write it as key=value, e.g. steps=100 or rollout.size=4")
     try:
         data: Any = yaml.safe_load(value)
     except yaml.YAMLError:

@@ -1,6 +1,6 @@
-"""`cosmos-reason doctor`: look at this machine -> a report of what is there, what works and what will be used.
+"""`cosmos-reason doctor`: look at this machine -> a report of what is there, what works, what will be used.
 
-versions, decoders, devices, renderers, shipped model -> faults, each one sentence with its remedy. `ok` means no faults.
+versions, decoders, devices, renderers, shipped model -> faults, each a sentence with its remedy. `ok` means no faults.
 Whatever may crash a process (a renderer without its system library) is tried in a process of its own.
 """
 

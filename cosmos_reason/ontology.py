@@ -1,4 +1,4 @@
-"""The ontology: ontology/*.yaml -> what kinds of question there are, each under an id such as `common_sense.time.order`.
+"""The ontology: ontology/*.yaml -> the kinds of question there are, each under an id: `common_sense.time.order`.
 
 Common sense: category -> sub-category. Embodied reasoning: agent × (capability or question type), because a question
 about an agent either exercises one of its capabilities or is one of the three measurable question types.

@@ -163,8 +163,8 @@ def test_only_declared_packages_are_imported():
     [
         "import cosmos_reason.types, cosmos_reason.errors, cosmos_reason.config, cosmos_reason.ontology",
         "import cosmos_reason.video",
-        "import sys; sys.argv = ['cosmos-reason', '--help']; import cosmos_reason.cli as c; c.app(standalone_mode=False)",
-        "import sys; sys.argv = ['cosmos-reason', 'ask', '-h']; import cosmos_reason.cli as c; c.app(standalone_mode=False)",
+        "from cosmos_reason.cli import app; app(['--help'], standalone_mode=False)",
+        "from cosmos_reason.cli import app; app(['ask', '-h'], standalone_mode=False)",
     ],
     ids=["ground", "video", "help", "ask_help"],
 )
@@ -174,7 +174,11 @@ def test_torch_is_not_imported(statement):
         heavy |= {"numpy", "decord", "av", "yaml", "rich"}
     code = f"{statement}\nimport sys\nprint('loaded:', *sorted({heavy!r} & sys.modules.keys()))"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.stdout.splitlines()[-1].strip() == "loaded:"
 
@@ -206,7 +210,9 @@ def test_broad_excepts_are_few_and_say_whose_fault_they_absorb():
         source = source if source.is_file() else source.with_suffix("") / "__init__.py"
         lines = source.read_text(encoding="utf-8").splitlines()
         for node in ast.walk(tree):
-            if isinstance(node, ast.ExceptHandler) and (node.type is None or _names(node.type) & {"Exception", "BaseException"}):
+            if isinstance(node, ast.ExceptHandler) and (
+                node.type is None or _names(node.type) & {"Exception", "BaseException"}
+            ):
                 broad.append(f"{module}:{node.lineno}")
                 if "#" not in lines[node.lineno - 1]:
                     silent.append(f"{module}:{node.lineno}")

@@ -1,4 +1,4 @@
-"""The command line: what each verb hands to the library, and exit codes. The library's side is replaced by recorders."""
+"""The command line: what each verb hands to the library (replaced by recorders here), and exit codes."""
 
 from __future__ import annotations
 
@@ -96,17 +96,29 @@ def test_split_options(given, wanted):
 def test_ask_hands_over_everything(monkeypatch):
     seen = []
     replace_module(monkeypatch, "ask", main=seen.append, AskRequest=Recorded)
-    done = run(
-        "ask", "a.mp4", "Which way?", "--options", "left", "--options", "right", "--kind", "choice", "--model", "runs/m",
-        "--fps", "4", "--max-frames", "6", "--start", "1.5", "--end", "3", "--timestamps", "--strip", "s.png",
-        "--max-tokens", "9", "--temperature", "0.5", "--seed", "3", "--json",
-    )  # fmt: skip
+    given = "--options left --options right --kind choice --model runs/m --fps 4 --max-frames 6 --start 1.5 --end 3"
+    more = "--timestamps --strip s.png --max-tokens 9 --temperature 0.5 --seed 3 --json"
+    done = run("ask", "a.mp4", "Which way?", *given.split(), *more.split())
     assert done.exit_code == 0, done.output
     assert seen == [
         Recorded(
-            "a.mp4", "Which way?", ("left", "right"), "choice", "runs/m", 4.0, 6, 1.5, 3.0, True, Path("s.png"), 9, 0.5, 3, True
+            video="a.mp4",
+            question="Which way?",
+            options=("left", "right"),
+            kind="choice",
+            model="runs/m",
+            fps=4.0,
+            max_frames=6,
+            start_s=1.5,
+            end_s=3.0,
+            timestamps=True,
+            strip=Path("s.png"),
+            max_tokens=9,
+            temperature=0.5,
+            seed=3,
+            json=True,
         )
-    ]  # fmt: skip
+    ]
 
 
 def test_ask_defaults_are_those_of_the_request(monkeypatch):
@@ -164,7 +176,10 @@ def test_doctor_returns_its_code(monkeypatch):
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        (UserError("asked for 0 frames; give --max-frames 1 or more"), "asked for 0 frames; give --max-frames 1 or more"),
+        (
+            UserError("asked for 0 frames; give --max-frames 1 or more"),
+            "asked for 0 frames; give --max-frames 1 or more",
+        ),
         (DataError("a.mp4", "no video stream"), "a.mp4: no video stream"),
     ],
 )

@@ -55,7 +55,11 @@ def test_empty_file_gives_the_defaults(tmp_path):
 
 def test_base_is_merged_key_by_key_and_lists_are_replaced(tmp_path):
     (tmp_path / "shared").mkdir()
-    write(tmp_path, "steps: 1\nlr: 0.5\nstages: [{name: a}, {name: b}]\nrollout: {group_size: 2, max_tokens: 9}\n", "root.yaml")
+    write(
+        tmp_path,
+        "steps: 1\nlr: 0.5\nstages: [{name: a}, {name: b}]\nrollout: {group_size: 2, max_tokens: 9}\n",
+        "root.yaml",
+    )
     write(tmp_path / "shared", "base: ../root.yaml\nsteps: 2\n", "middle.yaml")
     path = write(tmp_path, "base: shared/middle.yaml\nstages: [{name: c}]\nrollout: {max_tokens: 7}\n")
     recipe = config.load(path, Recipe, ["rollout.group_size=3"])
@@ -92,13 +96,37 @@ def test_later_override_wins(tmp_path):
     ("text", "overrides", "sentence"),
     [
         ("steps: 1\nstpes: 2\n", [], "{path}:2: unknown key `stpes`; did you mean `steps`?"),
-        ("steps: 1\nrollout:\n  groop_size: 2\n", [], "{path}:3: unknown key `rollout.groop_size`; did you mean `group_size`?"),
-        ("steps: 1\nextra_rollout:\n  max_token: 2\n", [], "{path}:3: unknown key `extra_rollout.max_token`; did you mean `max_tokens`?"),
-        ("steps: 1\nstages:\n- name: a\n- nmae: b\n  name: c\n", [], "{path}:4: unknown key `stages.1.nmae`; did you mean `name`?"),
+        (
+            "steps: 1\nrollout:\n  groop_size: 2\n",
+            [],
+            "{path}:3: unknown key `rollout.groop_size`; did you mean `group_size`?",
+        ),
+        (
+            "steps: 1\nextra_rollout:\n  max_token: 2\n",
+            [],
+            "{path}:3: unknown key `extra_rollout.max_token`; did you mean `max_tokens`?",
+        ),
+        (
+            "steps: 1\nstages:\n- name: a\n- nmae: b\n  name: c\n",
+            [],
+            "{path}:4: unknown key `stages.1.nmae`; did you mean `name`?",
+        ),
         ("steps: 1\nrollout: {q: 2}\n", [], "{path}:2: unknown key `rollout.q`; known keys are group_size, max_tokens"),
-        ("steps: 1\n", ["rollout.groop_size=2"], "rollout.groop_size=2: unknown key `rollout.groop_size`; did you mean `group_size`?"),
-        ("steps: many\n", [], "{path}:1: `steps` should be a valid integer, unable to parse string as an integer, got 'many'"),
-        ("steps: 1\n", ["steps=1.5"], "steps=1.5: `steps` should be a valid integer, got a number with a fractional part, got 1.5"),
+        (
+            "steps: 1\n",
+            ["rollout.groop_size=2"],
+            "rollout.groop_size=2: unknown key `rollout.groop_size`; did you mean `group_size`?",
+        ),
+        (
+            "steps: many\n",
+            [],
+            "{path}:1: `steps` should be a valid integer, unable to parse string as an integer, got 'many'",
+        ),
+        (
+            "steps: 1\n",
+            ["steps=1.5"],
+            "steps=1.5: `steps` should be a valid integer, got a number with a fractional part, got 1.5",
+        ),
         ("lr: 1\n", [], "{path}: `steps` is missing; add it or give steps=…"),
         ("steps: 1\nstages:\n- keep: 1\n", [], "{path}:3: `stages.0.name` is missing; add it or give stages.0.name=…"),
         ("steps: 1\nlr: 2\nsteps: 3\n", [], "{path}:3: `steps` is already set at {path}:1; keep one of them"),
@@ -106,12 +134,16 @@ def test_later_override_wins(tmp_path):
         ("- 1\n", [], "{path}: wanted `key: value` lines, got a list"),
         ("base: 3\n", [], "{path}:1: `base` must be the name of a YAML file, got 3"),
         ("base: recipe.yaml\n", [], "{path}: its `base:` leads back to itself"),
-        ("base: gone.yaml\n", [], "{folder}/gone.yaml: cannot be read as a configuration (No such file or directory); give a YAML file"),
+        (
+            "base: gone.yaml\n",
+            [],
+            "{folder}/gone.yaml: cannot be read as a configuration (No such file or directory); give a YAML file",
+        ),
         ("steps: 1\n", ["steps"], "'steps' is not an override; write it as key=value"),
         ("steps: 1\n", ["=2"], "'=2' is not an override"),
         ("steps: 1\n", ["lr=[1"], "lr=[1: the value is not valid YAML; quote it"),
     ],
-)  # fmt: skip
+)
 def test_every_fault_is_one_sentence_with_its_place(tmp_path, text, overrides, sentence):
     path = write(tmp_path, text)
     with pytest.raises(UserError) as caught:
