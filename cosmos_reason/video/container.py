@@ -47,6 +47,7 @@ class Index:
     frame_s: float  # how long the last frame stays on show
     stamps_s_N: np.ndarray  # float64, rising
     keys_s_K: np.ndarray  # float64, rising: stamps of key frames, where decoding can begin
+    open_gop: bool  # some frames are shown before the key frame that they follow in the file
     exact: bool  # False: the stamps are an even grid estimated from the header
     counted: bool  # True: the stream has no stamps of its own; they are frame number / rate
 
@@ -81,7 +82,7 @@ def open_video(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
     try:
         container = av.open(path, metadata_errors="replace")
     except (av.error.FFmpegError, ValueError) as error:
-        raise DataError(path, f"not a video that can be opened ({reason(error)}); it may be cut off or no video") from None
+        raise DataError(path, f"can't be opened as a video ({reason(error)}); it may be cut off or no video") from None
     with container:
         yield container, _main_stream(path, container)
 
@@ -104,11 +105,11 @@ def _main_stream(path: str, container: InputContainer) -> VideoStream:
 
 def _moving_streams(container: InputContainer) -> list[VideoStream]:
     cover = av.stream.Disposition.attached_pic
-    return [stream for stream in container.streams.video if stream.codec_context and not stream.disposition & cover]
+    return [stream for stream in container.streams.video if not stream.disposition & cover]
 
 
 def index_video(path: str) -> Index:
-    """Read what the file holds: stamps of every frame it can show, shape, rate. Raises DataError where it is damaged."""
+    """Read what the file holds: stamps of every frame it can show, shape, rate. DataError where it is damaged."""
     with open_video(path) as (container, stream):
         first = _first_picture(path, container, stream)
         too_large = os.stat(path).st_size > SCAN_BYTES
@@ -124,6 +125,7 @@ def index_video(path: str) -> Index:
             frame_s=1 / header_fps,
             stamps_s_N=grid_s_N,
             keys_s_K=np.empty(0),
+            open_gop=False,
             exact=False,
             counted=False,
         )
@@ -142,6 +144,7 @@ def index_video(path: str) -> Index:
         frame_s=frame_s,
         stamps_s_N=stamps_s_N,
         keys_s_K=scan.keys_s_K,
+        open_gop=scan.open_gop,
         exact=True,
         counted=scan.counted,
     )
@@ -186,6 +189,7 @@ def _first_picture(path: str, container: InputContainer, stream: VideoStream) ->
 class _Scan:
     stamps_s_N: np.ndarray
     keys_s_K: np.ndarray
+    open_gop: bool
     last_duration_s: float
     counted: bool
 
@@ -196,7 +200,7 @@ def _scan(path: str) -> _Scan:
         time_base = float(stream.time_base or 0)
         stamps: list[int | None] = []
         keys: list[int] = []
-        end_s, cut = 0.0, ""
+        end_s, open_gop, cut = 0.0, False, ""
         try:
             for packet in container.demux(stream):
                 if packet.dts is None and packet.pts is None and packet.size == 0:
@@ -210,6 +214,7 @@ def _scan(path: str) -> _Scan:
                 if packet.pts is not None:
                     if packet.is_keyframe:
                         keys.append(packet.pts)
+                    open_gop = open_gop or (bool(keys) and packet.pts < keys[-1])
                     end_s = max(end_s, (packet.pts + (packet.duration or 0)) * time_base)
         except (av.error.FFmpegError, ValueError) as error:
             cut = f"its data break off ({reason(error)})"
@@ -217,16 +222,18 @@ def _scan(path: str) -> _Scan:
     if not stamps:
         raise DataError(path, "no picture can be read from it; it may be cut off")
     if all(pts is not None for pts in stamps):
-        known = np.unique(np.array(stamps, dtype=np.int64))
-        stamps_s_N = known * time_base
+        known, key_pts = (np.unique(np.array(pts, dtype=np.int64)) for pts in (stamps, keys))
+        if len(key_pts) and len(known) > 1:
+            known = known[known >= key_pts[0]]  # what precedes the first key frame can't be shown
+        stamps_s_N, last_s = known * time_base, end_s - float(known[-1]) * time_base
         if not cut and promised_s - max(end_s, stamps_s_N[-1]) > max(0.5, 0.05 * promised_s):
             cut = f"its header promises {promised_s:.2f} s"
-        last_s = end_s - float(stamps_s_N[-1])
-        scan = _Scan(stamps_s_N, np.unique(np.array(keys, dtype=np.int64)) * time_base, max(last_s, 0.0), counted=False)
+        scan = _Scan(stamps_s_N, key_pts * time_base, open_gop, max(last_s, 0.0), counted=False)
     else:
         scan = _decoded_stamps(path)
     if cut:
-        raise DataError(path, f"truncated or damaged: {cut}, its pictures end at {scan.stamps_s_N[-1]:.2f} s; fetch it again")
+        ending = f"its pictures end at {scan.stamps_s_N[-1]:.2f} s"
+        raise DataError(path, f"truncated or damaged: {cut}, {ending}; fetch it again")
     return scan
 
 
@@ -254,7 +261,7 @@ def _decoded_stamps(path: str) -> _Scan:
             raise DataError(path, f"damaged: picture {len(stamps)} can't be decoded ({reason(error)})") from None
     times_s = np.array([np.nan if t is None else t for t in stamps], dtype=np.float64)
     counted = bool(np.isnan(times_s).any() or (np.diff(times_s) <= 0).any())
-    return _Scan(times_s, np.empty(0), 0.0, counted)
+    return _Scan(times_s, np.empty(0), False, 0.0, counted)
 
 
 def _estimated_stamps(container: InputContainer, stream: VideoStream) -> np.ndarray | None:
@@ -269,4 +276,5 @@ def _estimated_stamps(container: InputContainer, stream: VideoStream) -> np.ndar
 
 def reason(error: Exception) -> str:
     """libav's own words, without the number and the name of its C function."""
-    return error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
+    words = error.strerror if isinstance(error, av.error.FFmpegError) else str(error)
+    return (words or type(error).__name__).lower()

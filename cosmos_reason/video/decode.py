@@ -44,13 +44,13 @@ def decode_in_process(ref: VideoRef, spec: FrameSpec, trust_decord: bool = True)
     check_range(ref)
     index = index_video(ref.path)
     choice = choose(index.stamps_s_N, spec, ref, index.frame_s)
-    order_T, place_T = np.unique(choice.indices_T, return_inverse=True)  # decoders want them rising and once
     size = fit(index.width, index.height, spec.max_pixels)
-    pictures = _read(index, order_T, size, trust_decord)
+    pictures = _read(index, np.unique(choice.indices_T), size, trust_decord)
     pixels_THWC, times_s_T = pictures.pixels_THWC, pictures.times_s_T
-    if len(place_T) == len(times_s_T) and (place_T != np.arange(len(place_T))).any() or len(place_T) > len(order_T):
-        nearest_T = np.abs(times_s_T[None, :] - index.stamps_s_N[choice.indices_T][:, None]).argmin(axis=1)
-        pixels_THWC, times_s_T = pixels_THWC[nearest_T], times_s_T[nearest_T]
+    if (np.diff(choice.indices_T) <= 0).any():  # explicit times, repeated or out of order: give them as asked
+        wanted_s_T = index.stamps_s_N[choice.indices_T]
+        order_T = np.abs(times_s_T[None, :] - wanted_s_T[:, None]).argmin(axis=1)
+        pixels_THWC, times_s_T = pixels_THWC[order_T], times_s_T[order_T]
     return Frames(
         pixels_THWC=pixels_THWC,
         times_s_T=times_s_T,

@@ -54,7 +54,8 @@ def save_strip(frames: Frames, path: str | Path, labels: Sequence[str] | None = 
     try:
         strip(frames, labels, columns).save(path)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: the frame strip can't be written ({error}); give a .png in a folder that exists") from None
+        remedy = "give a .png in a folder that exists"
+        raise UserError(f"{path}: the frame strip can't be written ({error}); {remedy}") from None
 
 
 def load_image(path: str | Path) -> Frames:

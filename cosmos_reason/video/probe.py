@@ -10,7 +10,7 @@ from cosmos_reason.video.supervise import call
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """What a file can show. Example: ``VideoInfo("a.mp4", "mov,mp4…", "h264", 640, 480, 0, 30.0, 10.0, 0.0, 300, …)``."""
+    """What a file shows. Example: ``VideoInfo("a.mp4", "mov,mp4", "h264", 640, 480, 0, 30.0, 10.0, 0.0, 300, …)``."""
 
     path: str
     container: str

@@ -1,8 +1,8 @@
 """Kept frames out of a file: `Index` + wanted stamps → pixels, one function a decoder, all with one signature.
 
-decord is fast but trusting: it ignores rotation and alpha, counts on packets, and conceals damage. `read_decord` takes
-only files where its own view agrees with the container's and raises `Doubt` on the slightest complaint; `read_pyav` then
-judges. Both keep only the wanted pictures, scaled on arrival, so memory follows T and not the length of the file.
+decord is fast but trusting: it ignores rotation and alpha, counts packets, and conceals damage. `read_decord` takes
+only files where its own view agrees with the container's and raises `Doubt` on the slightest complaint; `read_pyav`
+then judges. Both keep only the wanted pictures, scaled on arrival, so memory follows T and not the file's length.
 
 T wanted frames, H height, W width, C channels (RGB).
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from cosmos_reason.video.sample import TICK_S
 DECORD_BATCH_BYTES = 64 * 2**20  # full-size frames that decord may hold at a time
 ASSUMED_KEY_GAP_S = 5.0  # in files too large to be read through: decode on for so long before seeking is tried
 
+_stderr_lock = threading.Lock()  # the process has one stderr
+
 
 class Doubt(Exception):
     """This decoder may not read this file rightly; another one should."""
@@ -45,12 +48,17 @@ class Pictures:
     backend: str
 
 
+Picture = tuple[float, np.ndarray]  # stamp in seconds, pixels_HWC
+
+
 def read_decord(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pictures:
     """Frames by number through decord. Raises Doubt where decord's view differs from the container's."""
     if importlib.util.find_spec("decord") is None:
         raise Doubt("decord is not installed")
-    if index.rotation or index.has_alpha or index.video_streams > 1 or not index.exact or index.lenient:
-        raise Doubt("rotation, alpha, several streams and huge or faulty files are not decord's")
+    if index.rotation or index.has_alpha or index.video_streams > 1:
+        raise Doubt("decord knows neither rotation nor alpha, nor which of several streams is meant")
+    if index.open_gop or index.lenient or not index.exact:
+        raise Doubt("decord miscounts frames after a seek into an open group, and reads huge files through")
     import decord  # heavy, and not built for every platform
 
     pixels_THWC = np.empty((len(wanted_T), size[1], size[0], 3), dtype=np.uint8)
@@ -85,18 +93,16 @@ def _agree(reader, index: Index) -> None:  # type: ignore[no-untyped-def]  # dec
 def _complaints() -> Iterator[list[str]]:
     """Collect what native code writes to the process's stderr meanwhile: libav's only word about concealed damage."""
     lines: list[str] = []
-    saved = os.dup(2)
-    try:
-        with tempfile.TemporaryFile() as sink:
-            os.dup2(sink.fileno(), 2)
-            try:
-                yield lines
-            finally:
-                os.dup2(saved, 2)
-                sink.seek(0)
-                lines.extend(sink.read().decode(errors="replace").splitlines())
-    finally:
-        os.close(saved)
+    with _stderr_lock, tempfile.TemporaryFile() as sink:
+        saved = os.dup(2)
+        os.dup2(sink.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            sink.seek(0)
+            lines.extend(sink.read().decode(errors="replace").splitlines())
 
 
 def read_pyav(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pictures:
@@ -105,34 +111,41 @@ def read_pyav(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pict
     Raises DataError where anything on the way is damaged, or a wanted frame can't be shown.
     """
     targets_s = index.stamps_s_N[wanted_T]
-    try:
-        chosen = _sweep(index, targets_s, size, seeking=not index.counted)
-    except _Overshot:
+    chosen = None if index.counted else _sweep(index, targets_s, size, seeking=True)
+    if chosen is None or _misses(
+        index, targets_s, chosen
+    ):  # some containers land wrong or count time anew after a seek
         chosen = _sweep(index, targets_s, size, seeking=False)
+    assert chosen is not None, "a sweep from the start lands"
     times_s_T = np.array([time_s for time_s, _ in chosen], dtype=np.float64)
-    off_s = np.abs(times_s_T - targets_s)
-    if index.exact and not index.lenient and (off_s > TICK_S).any():
-        worst = int(off_s.argmax())
-        raise DataError(
-            index.path,
-            f"damaged: the frame at {targets_s[worst]:.3f} s can't be decoded, "
-            f"the nearest that can is at {times_s_T[worst]:.3f} s; fetch the file again",
-        )
+    for worst in _misses(index, targets_s, chosen)[:1]:
+        missing = f"the frame at {targets_s[worst]:.3f} s can't be decoded"
+        nearest = f"the nearest that can is at {times_s_T[worst]:.3f} s"
+        raise DataError(index.path, f"damaged: {missing}, {nearest}; fetch the file again")
     # A faulty or estimated stream can answer two targets with one frame: it is given once, as in any short clip.
     _, kept = np.unique(times_s_T, return_index=True)
     return Pictures(np.stack([chosen[i][1] for i in kept]), times_s_T[kept], f"pyav {av.__version__}")
 
 
-class _Overshot(Exception):
-    """A seek landed behind its target: this container can't be sought in."""
+def _misses(index: Index, targets_s: np.ndarray, chosen: list[Picture]) -> list[int]:
+    """Which targets were answered by another frame; none in files whose stamps are estimated or faulty anyway."""
+    if not index.exact or index.lenient:
+        return []
+    return [i for i, (time_s, _) in enumerate(chosen) if abs(time_s - targets_s[i]) > TICK_S]
 
 
-def _sweep(index: Index, targets_s: np.ndarray, size: tuple[int, int], seeking: bool) -> list[tuple[float, np.ndarray]]:
-    """(stamp, picture) nearest to each rising target, in one pass over the file that jumps over what nobody wants."""
-    chosen: list[tuple[float, np.ndarray]] = []
+def _sweep(index: Index, targets_s: np.ndarray, size: tuple[int, int], seeking: bool) -> list[Picture] | None:
+    """(stamp, picture) nearest to each rising target, in one pass over the file that jumps over what nobody wants.
+
+    None where a seek landed behind its target: this container can't be sought in.
+    """
+    chosen: list[Picture] = []
     with open_video(index.path) as (container, stream):
-        stream.codec_context.options = {} if index.lenient else {"err_detect": "explode"}
-        stream.thread_type = "AUTO"
+        # An open group entered by a seek lacks references by design, which strict decoding would take for damage.
+        strict = not (index.lenient or index.open_gop)
+        stream.codec_context.options = {"err_detect": "explode"} if strict else {}
+        # Frame threads would report a refused packet one picture late.
+        stream.thread_type = "SLICE" if index.lenient else "AUTO"
         stream.codec_context.thread_count = 2
         pictures = _pictures(index, container, stream)
         before, after = None, next(pictures, None)
@@ -143,7 +156,7 @@ def _sweep(index: Index, targets_s: np.ndarray, size: tuple[int, int], seeking: 
                 pictures = _pictures(index, container, stream, from_key=True)
                 before, after = None, next(pictures, None)
                 if after is None or after[0] > target_s + TICK_S:
-                    raise _Overshot
+                    return None
             while after is not None and after[0] < target_s:
                 before, after = after, next(pictures, None)
             at_hand = [picture for picture in (before, after) if picture is not None]
@@ -159,27 +172,38 @@ def _pictures(
 ) -> Iterator[tuple[float, VideoFrame]]:
     """(stamp, frame) in order of showing from where the container stands. DataError on damage that libav can see.
 
-    `from_key`: pass over what precedes the first key frame, which after a seek lacks its references.
+    `from_key`: pass over packets up to the first key frame, and those after it that are shown before it, as after a
+    seek they lack what they refer to. In a lenient codec the pictures between a refused packet and the next key frame
+    are passed over too: they build on garbage.
     """
-    seen_key = False
-    shown = 0
+    sound, keyed, shown = True, False, 0
+    key_pts: int | None = None
     for packet in container.demux(stream):
         if packet.size == 0 and packet.pts is not None:
             continue  # the picture before stays; libav's decoders would take this for the end
+        if from_key and packet.size:
+            if key_pts is None and packet.is_keyframe:
+                key_pts = packet.pts
+            if key_pts is None or (packet.pts is not None and packet.pts < key_pts):
+                continue
         try:
             frames = packet.decode()
         except (av.error.FFmpegError, ValueError) as error:
-            if index.lenient:
-                continue
-            raise DataError(index.path, f"damaged near {_time_of(packet):.2f} s ({reason(error)}); fetch it again") from None
+            if not index.lenient:
+                where = f"damaged near {_time_of(packet):.2f} s"
+                raise DataError(index.path, f"{where} ({reason(error)}); fetch it again") from None
+            frames, sound = [], False
         for frame in frames:
             assert isinstance(frame, VideoFrame), "a video stream decodes to video frames"
-            seen_key = seen_key or bool(frame.key_frame)
+            keyed = keyed or bool(frame.key_frame)
+            sound = sound or bool(frame.key_frame)
             time_s = shown / index.fps if index.counted else frame.time
             shown += 1
-            if frame.is_corrupt and seen_key and not index.lenient:
+            if frame.is_corrupt and not keyed:
+                continue  # a recording that begins between two key frames
+            if frame.is_corrupt and sound and not index.lenient:
                 raise DataError(index.path, f"damaged: the picture at {time_s or 0:.2f} s is corrupt; fetch it again")
-            if time_s is not None and (seen_key or not from_key):
+            if time_s is not None and sound:
                 yield time_s, frame
 
 

@@ -143,7 +143,7 @@ def _by_count(stamps_s_M: np.ndarray, count: int) -> np.ndarray:
 
 
 def _by_times(stamps_s_M: np.ndarray, times_s: tuple[float, ...], path: str, frame_s: float) -> np.ndarray:
-    """The nearest frame to each time; UserError where that is over half a frame off: before the start, after the end."""
+    """The nearest frame to each time; UserError for one over half a frame before the first or after the last."""
     wanted = np.asarray(times_s, dtype=np.float64)
     picked = _nearest(stamps_s_M, wanted)
     half_s = frame_s / 2 + TICK_S

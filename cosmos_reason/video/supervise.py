@@ -96,7 +96,8 @@ def call(job: str, arguments: tuple, path: str, timeout_s: float) -> object:
         answer = worker.ask(job, arguments, timeout_s)
     except TimeoutError:
         worker.close(kill=True)
-        raise DataError(path, f"not decoded within {timeout_s:g} s and given up; raise the limit or leave it out") from None
+        late = f"not decoded within {timeout_s:g} s and given up"
+        raise DataError(path, f"{late}; raise the limit or leave the file out") from None
     except (UserError, DataError):
         _give(worker)
         raise

@@ -12,6 +12,7 @@ import pickle
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from cosmos_reason.errors import DataError, UserError
@@ -19,7 +20,7 @@ from cosmos_reason.types import Frames
 from cosmos_reason.video.decode import decode_in_process
 from cosmos_reason.video.probe import probe_in_process
 
-JOBS = {"decode": decode_in_process, "probe": probe_in_process}
+JOBS: dict[str, Callable[..., object]] = {"decode": decode_in_process, "probe": probe_in_process}
 GRACE_S = 5  # after the limit, when the caller should have killed us
 
 
