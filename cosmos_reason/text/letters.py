@@ -14,23 +14,25 @@ from collections.abc import Iterable, Sequence
 from cosmos_reason.text.statements import BECAUSE, FILLER, lines, plain, stated
 from cosmos_reason.types import LETTERS
 
-_LETTER = re.compile(r"(?P<open>[(\[{<]?)\s*(?P<letter>[A-Za-z])\s*(?P<close>[)\]}>]?)(?P<rest>.*)", re.DOTALL)
+_LETTER = re.compile(r"(?P<open>[(\[{<]?)\s*(?P<letter>[A-Za-z])(?:\s*(?P<close>[)\]}>]))?(?P<rest>.*)", re.DOTALL)
 _INSIDE_WORD = re.compile(r"[\w']|[-+&]\w|\+|\.\w")
-_STOP = re.compile(r"\s*(?:$|[.,;:!?)\]}\n])")
+_STOP = re.compile(r"\s*(?:$|[.,;:!?()\]}\n=-])")
 _REASON = re.compile(rf"{BECAUSE}|\s+(?:is|was)\b", re.IGNORECASE)
 _SECOND = re.compile(
     r"\s*(?:(?:,\s*)?\b(?:and|or)\b|[/&])\s*[(\[]?[A-Z]\b(?!')|\s*[,;]\s*[(\[]?[A-Z][)\]]?(?:\s*$|\s*[.,;)\n]|\s+(?:and|or)\b)"
 )
+_ARTICLE = re.compile(r"^(?:an?|the)\s+")
 _RUN = re.compile(r"[A-Z]{2,}\b")
 _NAMED = re.compile(
     r"(?<!not )(?<!n't )(?:"
-    r"\b(?:option|choice|choose|pick|select|go with)\s+\(?(?P<named>[A-Za-z])\)?(?![\w'-])|\((?P<bracketed>[A-Z])\))"
+    r"\b(?:option|choice|choose|pick|select|go with)\s+\(?(?P<named>[A-Za-z])(?:\)|(?![\w'\-)]))"
+    r"|\((?P<bracketed>[A-Z])\))"
     r"(?!\s+(?:is|was|seems|looks)\s+(?:not|wrong|incorrect|false|impossible|unlikely)|\s+(?:is|was|does|ca)n't|\s+cannot)",
     re.IGNORECASE,
 )
 _LIST = re.compile(r"[(\[{]*[A-Z][)\]}.]*(?:(?:\s|[,;/&]|\band\b)+[(\[{]*[A-Z]\b[)\]}.]*)*", re.IGNORECASE)
 _YES_NO = re.compile(
-    r"(?P<word>yes|no)\b(?!\s*(?:/|or)\s*(?:yes|no)\b)(?:(?<=yes)(?!['-])"
+    r"(?P<word>yes|no)\b(?:(?<=yes)(?!['-])"
     rf"|(?=\s*(?:$|[.,;:!?)\]}}\n-])|{BECAUSE}|\s+(?:it|the|there|this|that|they|he|she)\b))",
     re.IGNORECASE,
 )
@@ -48,12 +50,12 @@ def read_letter(text: str, options: Sequence[str]) -> str | None:
     text = plain(text)
     offered = LETTERS[: len(options)]
     for segment in stated(text):
-        segment = re.sub(rf"^\s*{FILLER}", "", segment, flags=re.IGNORECASE)
+        segment = re.sub(rf"^[\s#>•-]*{FILLER}", "", segment, flags=re.IGNORECASE)
         if (letter := _leading_option(segment, options)) is not None:
             return letter
         letter = _leading_letter(segment, before_word=True)
         if letter is not None:  # a statement decides, even one that names no offered letter or several
-            return letter if letter in offered else None
+            return letter if letter and letter in offered else None
     return _unmarked_letter(text, options, offered)
 
 
@@ -80,21 +82,33 @@ def _only(letters: Iterable[str], offered: str) -> str | None:
 
 
 def _option_letter(text: str, options: Sequence[str]) -> str | None:
-    """The letter of the one option whose text this is. An option of one character is reached by its letter only."""
+    """The letter of the one option whose text this is, exactly, else in comparable form, else up to an article.
+
+    The option's own letter may stand before it ("B blue box"). An option of one character is reached by letter only.
+    """
+    form = comparable(text)
+    for i, option in enumerate(options):
+        if form == comparable(f"{LETTERS[i]} {option}"):
+            return LETTERS[i]
     long = [i for i, option in enumerate(options) if len(option.strip()) > 1]
-    exact = [i for i in long if text.strip() == options[i].strip()]
-    alike = [i for i in long if comparable(text) == comparable(options[i])]
-    found = exact if len(exact) == 1 else alike
-    return LETTERS[found[0]] if len(found) == 1 else None
+    for alike in (
+        [i for i in long if text.strip() == options[i].strip()],
+        [i for i in long if form == comparable(options[i])],
+        [i for i in long if _ARTICLE.sub("", form) == _ARTICLE.sub("", comparable(options[i]))],
+    ):
+        if alike:
+            return LETTERS[alike[0]] if len(alike) == 1 else None
+    return None
 
 
 def _leading_option(segment: str, options: Sequence[str]) -> str | None:
     """The option with whose text the first line begins, up to a stop or a reason; the longest one."""
     line = re.sub(r"\s+", " ", segment.strip().split("\n", 1)[0]).casefold().lstrip(" '")
     for option in sorted(options, key=len, reverse=True):
-        form = comparable(option)
-        if len(form) > 1 and re.match(rf"{re.escape(form)}'?(?:\s*$|\s*[.,;!?}}]|{BECAUSE})", line):
-            return _option_letter(option, options)
+        form = _ARTICLE.sub("", comparable(option))
+        end = rf"'?(?:\s*$|\s*[.,;!?}}]|{BECAUSE})"
+        if len(form) > 1 and (found := re.match(rf"(?:(?:an?|the) )?{re.escape(form)}(?={end})", line)):
+            return _option_letter(found[0], options)
     return None
 
 
@@ -128,7 +142,7 @@ def _named(text: str, offered: str) -> list[str]:
     found = []
     for match in _NAMED.finditer(text):
         letter = match["named"] or match["bracketed"]
-        article = letter in "aAiI" and match["named"] is not None and not _STOP.match(text[match.end() :])
+        article = letter in "aiI" and match["named"] is not None and not _STOP.match(text[match.end() :])
         if not article and (match["named"] or letter.isupper()) and letter.upper() in offered:
             found.append(letter.upper())
     return found
@@ -139,12 +153,12 @@ def read_letters(text: str, options: Sequence[str]) -> tuple[str, ...] | None:
     offered = LETTERS[: len(options)]
     text = plain(text)
     for segment in [*stated(text), text]:
-        segment = re.sub(rf"^\s*{FILLER}", "", segment, flags=re.IGNORECASE).strip(" .\n")
+        segment = re.sub(rf"^[\s#>•-]*{FILLER}", "", segment, flags=re.IGNORECASE).strip(" .\n")
         run = _RUN.fullmatch(segment)
         if run or _LIST.fullmatch(segment):
             names = re.findall(r"[A-Z]", segment.upper()) if run else re.findall(r"\b[A-Z]\b", segment.upper())
             return _sorted_letters(names, offered)
-        pieces = [piece for piece in re.split(r"[;\n]|,\s", segment) if piece.strip()]
+        pieces = [piece for piece in re.split(r"[;\n]|,\s", "\n".join(lines(segment))) if piece.strip()]
         texts = [_option_letter(piece, options) for piece in pieces]
         if texts and all(texts):
             return _sorted_letters([letter for letter in texts if letter], offered)
@@ -163,7 +177,7 @@ def read_yes_no(text: str) -> str | None:
 
     "No" before another word ("no contact", "no doubt") is not an answer.
     """
-    text = plain(text)
+    text = re.sub(r"\b(?:yes|no)\s*(?:/|or)\s*(?:yes|no)\b", "", plain(text), flags=re.IGNORECASE)
     for segment in stated(text):
         match = re.match(rf"\s*{FILLER}[(\[]?", segment, re.IGNORECASE)
         if stated_word := _YES_NO.match(segment, match.end() if match else 0):

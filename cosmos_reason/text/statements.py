@@ -25,6 +25,8 @@ MARKER = re.compile(
     r"(?:(?:\s+(?:(?-i:a)|\w{2,})){0,6}?\s*(?::|=|\b(?:is|be|was)\b)[\s:]*|\s+)",
     re.IGNORECASE,
 )
+MOST_MARKERS = 20
+LONGEST_STATEMENT = 1000  # characters
 FILLER = (
     r"(?:(?:therefore|thus|hence|clearly|probably|most|likely|definitely|simply|just|the|option|choice|letter)"
     r"\b[\s,:]*)*"
@@ -42,9 +44,12 @@ def plain(text: str) -> str:
 
 
 def stated(text: str) -> Iterator[str]:
-    """What follows each answer marker, to the end of the text, the last marker first. `text` is plain."""
-    for match in reversed(list(MARKER.finditer(text))):
-        yield text[match.end() :]
+    """What follows each answer marker, the last marker first. `text` is plain.
+
+    A few markers and a few lines behind each, so that a text of nothing but markers costs no more than another.
+    """
+    for match in reversed(list(MARKER.finditer(text))[-MOST_MARKERS:]):
+        yield text[match.end() : match.end() + LONGEST_STATEMENT]
 
 
 def last_statement(text: str) -> str:
