@@ -1,6 +1,7 @@
 """VideoRef + FrameSpec → Frames: index the file, choose frames by their stamps, read those with the first decoder fit.
 
-Order of decoders, per file: decord, PyAV, torchcodec where installed. `Frames.backend` says which one it was.
+Per file, decord (torchcodec where decord isn't installed) if it reads it beyond doubt, else PyAV; `Frames.backend` says
+which.
 `decode` works in a supervised process under a time limit; `decode_in_process` is for processes supervised otherwise.
 """
 
@@ -12,7 +13,7 @@ from cosmos_reason.errors import DataError
 from cosmos_reason.types import Frames, VideoRef
 from cosmos_reason.video import supervise
 from cosmos_reason.video.container import Index, index_video
-from cosmos_reason.video.readers import Doubt, Pictures, read_decord, read_pyav, read_torchcodec
+from cosmos_reason.video.readers import Doubt, Pictures, fast_reader, read_pyav
 from cosmos_reason.video.sample import FrameSpec, check_range, choose, fit
 
 
@@ -28,24 +29,23 @@ def decode(ref: VideoRef, spec: FrameSpec, timeout_s: float = 60.0) -> Frames:
         frames = supervise.call("decode", (ref, spec), ref.path, timeout_s)
     except supervise.Crashed:  # decord's native threads can take the process down; PyAV's errors are Python's
         try:
-            frames = supervise.call("decode", (ref, spec, False), ref.path, timeout_s)
+            frames = supervise.call("decode", (ref, spec, True), ref.path, timeout_s)
         except supervise.Crashed:
             raise DataError(ref.path, "the decoder process died on it; the file is damaged or memory ran out") from None
     assert isinstance(frames, Frames), f"the decoder process answered a {type(frames).__name__} to decode"
     return frames
 
 
-def decode_in_process(ref: VideoRef, spec: FrameSpec, trust_decord: bool = True) -> Frames:
+def decode_in_process(ref: VideoRef, spec: FrameSpec, only_pyav: bool = False) -> Frames:
     """`decode` in this process and without a time limit, for workers that something else supervises.
 
-    While decord reads, the process's stderr is collected to learn of concealed damage. `trust_decord=False` leaves
-    decord out.
+    While decord reads, the process's stderr is collected to learn of concealed damage. `only_pyav` leaves decord out.
     """
     check_range(ref)
     index = index_video(ref.path)
     choice = choose(index.stamps_s_N, spec, ref, index.frame_s)
     size = fit(index.width, index.height, spec.max_pixels)
-    pictures = _read(index, np.unique(choice.indices_T), size, trust_decord)
+    pictures = _read(index, np.unique(choice.indices_T), size, only_pyav)
     pixels_THWC, times_s_T = pictures.pixels_THWC, pictures.times_s_T
     if (np.diff(choice.indices_T) <= 0).any():  # explicit times, repeated or out of order: give them as asked
         wanted_s_T = index.stamps_s_N[choice.indices_T]
@@ -61,17 +61,12 @@ def decode_in_process(ref: VideoRef, spec: FrameSpec, trust_decord: bool = True)
     )
 
 
-def _read(index: Index, wanted_T: np.ndarray, size: tuple[int, int], trust_decord: bool) -> Pictures:
-    """The first decoder's pictures that are beyond doubt; PyAV's DataError where none is."""
-    if trust_decord:
+def _read(index: Index, wanted_T: np.ndarray, size: tuple[int, int], only_pyav: bool) -> Pictures:
+    """The fast decoder's pictures where they are beyond doubt, else PyAV's, else its DataError."""
+    fast = None if only_pyav else fast_reader()
+    if fast is not None:
         try:
-            return read_decord(index, wanted_T, size)
+            return fast(index, wanted_T, size)
         except Doubt:
             pass  # not an error: PyAV reads it or says what is wrong
-    try:
-        return read_pyav(index, wanted_T, size)
-    except DataError as damage:
-        try:
-            return read_torchcodec(index, wanted_T, size)
-        except Doubt:
-            raise damage from None
+    return read_pyav(index, wanted_T, size)

@@ -1,8 +1,9 @@
 """Kept frames out of a file: `Index` + wanted stamps → pixels, one function a decoder, all with one signature.
 
 decord is fast but trusting: it ignores rotation and alpha, counts packets, and conceals damage. `read_decord` takes
-only files where its own view agrees with the container's and raises `Doubt` on the slightest complaint; `read_pyav`
-then judges. Both keep only the wanted pictures, scaled on arrival, so memory follows T and not the file's length.
+only files where its own view agrees with the container's and raises `Doubt` on the slightest complaint; so does
+`read_torchcodec`, which stands in where decord isn't built (`fast_reader`). `read_pyav` then judges. All keep only the
+wanted pictures, scaled on arrival, so memory follows T and not the file's length.
 
 T wanted frames, H height, W width, C channels (RGB).
 """
@@ -13,7 +14,7 @@ import importlib.util
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -35,6 +36,13 @@ ASSUMED_KEY_GAP_S = 5.0  # in files too large to be read through: decode on for 
 _stderr_lock = threading.Lock()  # the process has one stderr
 
 
+def fast_reader() -> Callable[[Index, np.ndarray, tuple[int, int]], Pictures] | None:
+    """decord, torchcodec on machines that decord isn't built for, or None where neither is installed."""
+    if importlib.util.find_spec("decord") is not None:
+        return read_decord
+    return read_torchcodec if importlib.util.find_spec("torchcodec") is not None else None
+
+
 class Doubt(Exception):
     """This decoder may not read this file rightly; another one should."""
 
@@ -53,8 +61,6 @@ Picture = tuple[float, np.ndarray]  # stamp in seconds, pixels_HWC
 
 def read_decord(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pictures:
     """Frames by number through decord. Raises Doubt where decord's view differs from the container's."""
-    if importlib.util.find_spec("decord") is None:
-        raise Doubt("decord is not installed")
     if index.rotation or index.has_alpha or index.video_streams > 1:
         raise Doubt("decord knows neither rotation nor alpha, nor which of several streams is meant")
     if index.open_gop or index.lenient or not index.exact:
@@ -87,6 +93,31 @@ def _agree(reader, index: Index) -> None:  # type: ignore[no-untyped-def]  # dec
     # decord's stamps are float32, exact to a millisecond for two hours and a half
     if not float(drift_s.max()) <= max(TICK_S, index.frame_s / 2):
         raise Doubt("decord's stamps differ from the container's")
+
+
+def read_torchcodec(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pictures:
+    """Frames by time through torchcodec. Raises Doubt where its stamps or shapes differ from the container's."""
+    if index.has_alpha or index.video_streams > 1 or index.lenient or not index.exact:
+        raise Doubt("alpha, several streams, huge and faulty files are PyAV's")
+    from torchcodec.decoders import VideoDecoder  # imports torch: only where it stands in for decord
+
+    pixels_THWC = np.empty((len(wanted_T), size[1], size[0], 3), dtype=np.uint8)
+    with _complaints() as complaints:
+        try:
+            decoder = VideoDecoder(index.path, dimension_order="NHWC", num_ffmpeg_threads=2)
+            for place, target_s in enumerate(index.stamps_s_N[wanted_T].tolist()):
+                frame = decoder.get_frame_played_at(target_s)
+                picture_HWC = frame.data.numpy()
+                if picture_HWC.shape[:2] != (index.height, index.width):
+                    raise Doubt(f"torchcodec shows {picture_HWC.shape}, not {index.height} × {index.width}")
+                if abs(float(frame.pts_seconds) - target_s) > TICK_S:
+                    raise Doubt(f"torchcodec's frame is at {frame.pts_seconds} s, not {target_s} s")
+                pixels_THWC[place] = scaled(picture_HWC, size)
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise Doubt(f"torchcodec: {error}") from None
+    if complaints:
+        raise Doubt(f"torchcodec complained: {complaints[0]}")
+    return Pictures(pixels_THWC, index.stamps_s_N[wanted_T], f"torchcodec {version('torchcodec')}")
 
 
 @contextmanager
@@ -234,24 +265,6 @@ def _rgb(frame: VideoFrame, index: Index, size: tuple[int, int]) -> np.ndarray:
     else:
         picture_HWC = frame.to_ndarray(format="rgb24")
     return scaled(np.rot90(picture_HWC, k=round(index.rotation / 90)), size)
-
-
-def read_torchcodec(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pictures:
-    """Frames by time through torchcodec, for files that the others can't read. Raises Doubt where it can't either."""
-    if importlib.util.find_spec("torchcodec") is None:
-        raise Doubt("torchcodec is not installed")
-    from torchcodec.decoders import VideoDecoder  # imports torch: for the rare file only
-
-    try:
-        decoder = VideoDecoder(index.path, dimension_order="NHWC", num_ffmpeg_threads=2)
-        pictures, times_s = [], []
-        for target_s in index.stamps_s_N[wanted_T].tolist():
-            frame = decoder.get_frame_played_at(target_s)
-            pictures.append(scaled(frame.data.numpy(), size))
-            times_s.append(float(frame.pts_seconds))
-    except (RuntimeError, ValueError, IndexError) as error:
-        raise Doubt(f"torchcodec: {error}") from None
-    return Pictures(np.stack(pictures), np.array(times_s), f"torchcodec {version('torchcodec')}")
 
 
 def scaled(picture_HWC: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -91,7 +91,7 @@ def _mux_silence(container, sound, seconds: float) -> None:
     container.mux(sound.encode())
 
 
-def write_long(path: Path, seconds: int, fps: int = 24, size: tuple[int, int] = (1920, 1080)) -> str:
+def write_long(path: Path, seconds: int, fps: int = 24, size: tuple[int, int] = (128, 96)) -> str:
     """A long film, cheaply: one coded group of pictures (one second) written again and again with later stamps."""
     short = path.with_name("group" + path.suffix)
     write(short, fps, fps, size=size, options={"g": str(fps), "bf": "0", "preset": "ultrafast"})
