@@ -31,38 +31,40 @@ def chunked_scan(
     Columns with dt = 0 neither decay nor change the state. The result does not depend on `chunk`: chunks are made
     equally long, at most `chunk` each.
     """
-    length, groups = x_BLHP.shape[1], B_BLGN.shape[2]
+    (length, _, width), groups = x_BLHP.shape[1:], B_BLGN.shape[2]
     count = max(1, math.ceil(length / chunk))
     size = math.ceil(length / count)
     if missing := count * size - length:
         x_BLHP, B_BLGN, C_BLGN = (F.pad(t, (0, 0, 0, 0, 0, missing)) for t in (x_BLHP, B_BLGN, C_BLGN))
         dt_BLH = F.pad(dt_BLH, (0, 0, 0, missing))
-    heads = (groups, -1)
-    # One batch axis for (batch, chunk, group): every product below is a plain batched matrix product.
-    x = (x_BLHP * dt_BLH[..., None]).unflatten(1, (count, size)).unflatten(3, heads)  # B c Q G R P
-    B_BcGQN = B_BLGN.unflatten(1, (count, size)).transpose(2, 3)
-    C_BcGQN = C_BLGN.unflatten(1, (count, size)).transpose(2, 3)
-    decay = (dt_BLH * A_H).unflatten(1, (count, size)).unflatten(3, heads).permute(0, 1, 3, 4, 2)
-    log_BcGRQ = decay.cumsum(-1)
+    x_BcQHP, dt_BcQH = (t.unflatten(1, (count, size)) for t in (x_BLHP, dt_BLH))
+    B_BcGQN, C_BcGQN = (t.unflatten(1, (count, size)).transpose(2, 3) for t in (B_BLGN, C_BLGN))
+    log_BcQH = (dt_BcQH * A_H).cumsum(2)  # logarithm of the decay since the start of the chunk
 
-    x_BcGRQP = x.permute(0, 1, 3, 4, 2, 5)
-    inside = log_BcGRQ[..., :, None] - log_BcGRQ[..., None, :]
-    future = torch.ones(size, size, dtype=torch.bool, device=inside.device).triu(1)
-    weight = inside.masked_fill(future, -math.inf).exp() * (C_BcGQN @ B_BcGQN.mT)[:, :, :, None]
-    y_BcGRQP = weight @ x_BcGRQP
+    # Inside a chunk: column q reads x of column k ≤ q with weight (C_q · B_k) exp(log_q − log_k) dt_k.
+    log_BcHQ, dt_BcHQ = log_BcQH.transpose(2, 3), dt_BcQH.transpose(2, 3)
+    future_QQ = torch.ones(size, size, dtype=torch.bool, device=x_BLHP.device).triu(1)
+    between_BcHQQ = (log_BcHQ[..., :, None] - log_BcHQ[..., None, :]).masked_fill(future_QQ, -math.inf)
+    read_BcHQQ = (between_BcHQQ.exp() * dt_BcHQ[..., None, :]).unflatten(2, (groups, -1))
+    weight_BcHQQ = (read_BcHQQ * (C_BcGQN @ B_BcGQN.mT)[:, :, :, None]).flatten(2, 3)
+    inside_BcQHP = (weight_BcHQQ @ x_BcQHP.transpose(2, 3)).transpose(2, 3)
 
-    to_end = (log_BcGRQ[..., -1:] - log_BcGRQ).exp()
-    added_BcGRPN = (x_BcGRQP * to_end[..., None]).mT @ B_BcGQN[:, :, :, None]
-    chunk_decay = log_BcGRQ[..., -1].exp()[..., None, None]
-    state = torch.zeros_like(added_BcGRPN[:, 0]) if state_BHPN is None else state_BHPN.unflatten(1, heads)
+    # Between chunks: what each adds to the state, the states before each, and what is read from those. Heads of a
+    # group share one product with its B or C.
+    to_end_BcQH = (log_BcQH[:, :, -1:] - log_BcQH).exp() * dt_BcQH
+    scaled = (x_BcQHP * to_end_BcQH[..., None]).unflatten(3, (groups, -1)).transpose(2, 3).flatten(4)
+    added = scaled.mT @ B_BcGQN  # B c G R·P N
+    decay = log_BcQH[:, :, -1].exp().repeat_interleave(width, dim=2).unflatten(2, (groups, -1))[..., None]
+    state = torch.zeros_like(added[:, 0])
+    if state_BHPN is not None:
+        state = state_BHPN.flatten(1, 2).unflatten(1, (groups, -1))
     before = []
     for index in range(count):
         before.append(state)
-        state = chunk_decay[:, index] * state + added_BcGRPN[:, index]
-    carried = C_BcGQN[:, :, :, None] @ torch.stack(before, 1).mT
-    y_BcGRQP = y_BcGRQP + carried * log_BcGRQ.exp()[..., None]
-    y_BLHP = y_BcGRQP.permute(0, 1, 4, 2, 3, 5).flatten(3, 4).flatten(1, 2)
-    return y_BLHP[:, :length], state.flatten(1, 2)
+        state = torch.addcmul(added[:, index], decay[:, index], state)
+    carried = (C_BcGQN @ torch.stack(before, 1).mT).transpose(2, 3).flatten(3).unflatten(3, (-1, width))
+    y_BcQHP = torch.addcmul(inside_BcQHP, carried, log_BcQH.exp()[..., None])
+    return y_BcQHP.flatten(1, 2)[:, :length], state.flatten(1, 2).unflatten(1, (-1, width))
 
 
 def single_step(x_BHP: Tensor, dt_BH: Tensor, A_H: Tensor, B_BGN: Tensor, C_BGN: Tensor, state_BHPN: Tensor) -> Tensor:
@@ -118,7 +120,7 @@ class Mamba2(nn.Module):
         else:
             columns = torch.cat([state.conv_BCW.mT.to(xBC_BLC.dtype), xBC_BLC], dim=1)
             state.conv_BCW.copy_(_last_columns(columns, mask_BL, window).mT)
-        return depthwise(columns, self.conv1d.weight[:, 0], self.conv1d.bias)
+        return self.conv1d(columns.mT).mT
 
     def _scan(self, xBC_BLC: Tensor, dt_BLH: Tensor, state: MambaState | None, seen: int) -> Tensor:
         config = self.config
@@ -138,16 +140,6 @@ class Mamba2(nn.Module):
                     state.ssm_BHPN.copy_(after)
             y_BLHP = y_BLHP + x_BLHP * at_least_fp32(self.D)[:, None]
         return y_BLHP.flatten(2)
-
-
-def depthwise(columns_BKC: Tensor, weight_CW: Tensor, bias_C: Tensor | None) -> Tensor:
-    """Valid depthwise convolution along the columns, K − W + 1 of them. Shifted sums beat a grouped convolution here."""
-    width = weight_CW.shape[1]
-    length = columns_BKC.shape[1] - width + 1
-    out = columns_BKC[:, :length] * weight_CW[:, 0]
-    for tap in range(1, width):
-        out = out.addcmul(columns_BKC[:, tap : tap + length], weight_CW[:, tap])
-    return out if bias_C is None else out + bias_C
 
 
 def _last_columns(columns_BKC: Tensor, mask_BL: Tensor | None, window: int) -> Tensor:

@@ -14,18 +14,18 @@ def nano() -> HybridVLMConfig:
     text = HybridConfig(
         vocab_size=2048,
         hidden_size=192,
-        hybrid_override_pattern=place(5, 2),
+        hybrid_override_pattern=place(4, 2, first=2, step=2),
         intermediate_size=576,
         num_attention_heads=6,
         num_key_value_heads=2,
         head_dim=32,
         ssm_state_size=64,
-        mamba_num_heads=6,
+        mamba_num_heads=4,
         mamba_head_dim=64,
         n_groups=1,
     )
     vision = VisionConfig(
-        hidden_size=160, num_hidden_layers=4, num_attention_heads=5, intermediate_size=480, layer_scale_init=1.0
+        hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=384, layer_scale_init=1.0
     )
     return HybridVLMConfig(text_config=text, vision_config=vision, projector_size=384)
 
