@@ -24,10 +24,9 @@ COLOURS: dict[str, tuple[float, float, float]] = {
     "black": (0.03, 0.03, 0.03),
 }
 PROP_COLOURS: dict[str, tuple[float, float, float]] = {
-    "grey": (0.46, 0.46, 0.48),
-    "light grey": (0.78, 0.78, 0.76),
+    "light grey": (0.84, 0.84, 0.80),
     "dark grey": (0.16, 0.16, 0.17),
-    "brown": (0.40, 0.30, 0.22),
+    "brown": (0.36, 0.24, 0.15),
 }
 SHAPES = ("ball", "box", "cylinder", "capsule")
 _GEOM = {"ball": "sphere", "box": "box", "cylinder": "cylinder", "capsule": "capsule"}

@@ -60,7 +60,7 @@ def bounce_times(record: Record, name: str) -> list[float]:
 def rebounds(record: Record, name: str) -> list[tuple[float, float]]:
     """(seconds, metres of the rise that follows within the clip) for each landing on the floor."""
     z = record.path(name)[:, 2]
-    landings = [int(round(start / STEP_S)) for start, _ in spans(record.touching(name, "floor"), gap_s=0.0)]
+    landings = [round(start / STEP_S) for start, _ in spans(record.touching(name, "floor"), gap_s=0.0)]
     landings = [step for step in landings if step > 0 and z[step - 1] - z[step] > 0.005]
     ends = [*landings, len(z)][1:]
     return [(a * STEP_S, float(z[a:b].max() - z[a])) for a, b in zip(landings, ends, strict=True)]

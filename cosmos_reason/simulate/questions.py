@@ -41,7 +41,13 @@ def _roll_call(told: Told) -> str:
 
 
 def _describe(told: Told, asker: Asker) -> None:
-    asker.text("caption", _ACTIONS, ("Describe the video.", "What happens in the video?"), told.timeline.caption, _roll_call(told))
+    asker.text(
+        "caption",
+        _ACTIONS,
+        ("Describe the video.", "What happens in the video?"),
+        told.timeline.caption,
+        _roll_call(told),
+    )
 
 
 def _attributes(told: Told, asker: Asker) -> None:
@@ -63,7 +69,7 @@ def _attributes(told: Told, asker: Asker) -> None:
 
 
 def _presence(told: Told, asker: Asker) -> None:
-    """Half of the questions ask for an object with the colour of one, but the shape of another or a colour not there."""
+    """Half of the questions name an object of a colour that is not there, or with the shape of another."""
     rng = asker.rng("present/asked")
     o = told.objects[int(rng.integers(len(told.objects)))]
     colour, shape, present = o.colour, o.shape, bool(rng.integers(2))

@@ -15,7 +15,16 @@ import numpy as np
 from cosmos_reason.errors import UserError
 from cosmos_reason.simulate.events import find_events
 from cosmos_reason.simulate.families import (
-    arrow, collision, count, levitate, occluder, pendulum, ramp, slide, throw, tower,
+    arrow,
+    collision,
+    count,
+    levitate,
+    occluder,
+    pendulum,
+    ramp,
+    slide,
+    throw,
+    tower,
 )  # fmt: skip
 from cosmos_reason.simulate.film import FPS, FRAMES, film
 from cosmos_reason.simulate.lens import tracks
@@ -52,7 +61,14 @@ def make_clip(family: str, seed: int) -> Clip:
     listed = np.random.default_rng([name, 2, seed]).permutation(len(seen))  # the order tells nothing of the roles
     frames = film(record)
     timeline = Timeline(
-        f"{family}_{seed}", family, seed, FPS, frames.times_s_T, tuple(seen[i] for i in listed), find_events(record, seen), dict(facts)
+        f"{family}_{seed}",
+        family,
+        seed,
+        FPS,
+        frames.times_s_T,
+        tuple(seen[i] for i in listed),
+        find_events(record, seen),
+        dict(facts),
     )
     clip = Clip(frames, timeline)
     if facts["outcome"] == "backward":

@@ -105,7 +105,8 @@ def _ramp(told: Told) -> Story:
     if told.fact("variant") == "single":
         mover, moves = told.fact("mover"), told.fact("outcome").startswith("moves")
         return Story(
-            sentence(f"{the(mover)} is on the ramp"), "It moves down the ramp." if moves else "It does not move and stays up."
+            sentence(f"{the(mover)} is on the ramp"),
+            "It moves down the ramp." if moves else "It does not move and stays up.",
         )
     first, second = told.fact("first"), told.fact("second")
     action = sentence(f"{listed([the(o.name) for o in told.objects])} start side by side on the ramp")
@@ -125,13 +126,19 @@ def _arrow(told: Told) -> Story:
     others = "the other objects"
     ways = {
         ("bounce", True): (f"{the(mover)} bounces{_to_side(told, mover)}", "each bounce is lower than the one before"),
-        ("bounce", False): (f"{the(mover)} bounces{_to_side(told, mover)}", "each bounce is higher than the one before"),
+        ("bounce", False): (
+            f"{the(mover)} bounces{_to_side(told, mover)}",
+            "each bounce is higher than the one before",
+        ),
         ("tower", True): (f"{the(mover)} is high on the stack", "it falls down to the floor"),
         ("tower", False): (f"{the(mover)} is down on the floor", "it rises up onto the stack by itself"),
         ("scatter", True): (f"{the(mover)} rolls into {others}", "they are pushed apart"),
         ("scatter", False): (f"{others} move together by themselves", f"{the(mover)} rolls away from them"),
         ("slide", True): (f"{the(mover)} slides{_to_side(told, mover)}", "it gets slower and stops"),
-        ("slide", False): (f"{the(mover)} starts by itself{_to_side(told, mover)}", "it gets faster and nothing pushes it"),
+        ("slide", False): (
+            f"{the(mover)} starts by itself{_to_side(told, mover)}",
+            "it gets faster and nothing pushes it",
+        ),
     }
     action, result = ways[told.fact("kind"), forward]
     return Story(sentence(action), sentence(result))

@@ -6,6 +6,7 @@ Picture coordinates run 0–1000; a pixel of a 64×64 picture is 16 wide.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -48,7 +49,7 @@ class Told:
         return True if extent >= MOVED_XY else False if extent <= RESTED_XY else None
 
     def direction(self, name: str) -> str | None:
-        """"left" or "right", as the camera sees it, for an object that moves sideways only one way."""
+        """ "left" or "right", as the camera sees it, for an object that moves sideways only one way."""
         x = self._seen(name)[:, 0]
         total, back = x[-1] - x[0], np.diff(x)
         if abs(total) < 1.5 * MOVED_XY or np.abs(back[back * total < 0]).sum() > 0.15 * abs(total):
@@ -68,7 +69,7 @@ class Told:
         if not all(o.visible_T[frame] for o in self.objects):
             return None
         at = sorted((float(o.centre_xy_T2[frame, 0]), o.name) for o in self.objects)
-        if any(b[0] - a[0] < apart for a, b in zip(at, at[1:], strict=False)):
+        if any(b[0] - a[0] < apart for a, b in itertools.pairwise(at)):
             return None
         return [name for _, name in at]
 
@@ -93,7 +94,7 @@ def a(name: str) -> str:
 
 
 def listed(parts: Sequence[str]) -> str:
-    """"x", "x and y", "x, y and z"."""
+    """ "x", "x and y", "x, y and z"."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 

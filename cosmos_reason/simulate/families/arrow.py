@@ -12,7 +12,15 @@ import numpy as np
 
 from cosmos_reason.simulate.events import FLUTTER_M, RISE_M, rebounds
 from cosmos_reason.simulate.families.common import (
-    Take, at_rest_from, draw_colours, draw_object, draw_side, leans, moved_m, placed, search,
+    Take,
+    at_rest_from,
+    draw_colours,
+    draw_object,
+    draw_side,
+    leans,
+    moved_m,
+    placed,
+    search,
 )  # fmt: skip
 from cosmos_reason.simulate.film import Record, Scene
 from cosmos_reason.simulate.look import View, draw_look
@@ -44,7 +52,7 @@ def _bounce(rng: np.random.Generator) -> Take:
     def judge(record: Record) -> Mapping[str, Fact] | None:
         rises = [rise for _, rise in rebounds(record, ball.name)]
         tall = [rise for rise in rises if rise >= RISE_M]
-        clear = not any(FLUTTER_M < r < RISE_M for r in rises) and 1 <= len(tall) and tall[0] < 0.7 * ball_top(record)
+        clear = not any(FLUTTER_M < r < RISE_M for r in rises) and len(tall) >= 1 and tall[0] < 0.7 * ball_top(record)
         return {"mover": ball.name, "clear": True} if clear else None
 
     def ball_top(record: Record) -> float:

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from cosmos_reason.simulate.families.common import (
-    Take, draw_colours, draw_object, draw_side, gap_m, moved_m, placed, search,
+    Take,
+    draw_colours,
+    draw_object,
+    draw_side,
+    gap_m,
+    moved_m,
+    placed,
+    search,
 )  # fmt: skip
 from cosmos_reason.simulate.film import Record, Scene
 from cosmos_reason.simulate.look import View, draw_look
@@ -26,7 +33,7 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
     target = draw_object(rng, colours[1], SHAPES)
     bystander = draw_object(rng, colours[2], SHAPES)
 
-    def propose() -> Scene:
+    def propose() -> Scene | None:
         lane, slip = rng.uniform(-0.5, 0.5), rng.uniform(0.02, 0.1)
         speed, back = rng.uniform(2.0, 3.4), rng.uniform(0.8, 1.8) if oncoming else 0.0
         spot = side * (rng.uniform(1.2, 1.9) if oncoming else rng.uniform(0.0, 0.9))
@@ -34,14 +41,18 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
             placed(mover, -side * rng.uniform(1.6, 2.0), lane, velocity_m_s=(side * speed, 0, 0), friction=slip),
             placed(target, spot, lane + rng.uniform(-1.5, 1.5), velocity_m_s=(-side * back, 0, 0), friction=slip),
         ]
+        near = mover.reach_m + target.reach_m
+        if (abs(things[1].at_m[1] - lane) > near) == (outcome == "hit") or abs(things[1].at_m[1]) > 1.5:
+            return None
         if extra:
-            things.append(placed(bystander, rng.uniform(-1.7, 1.7), rng.uniform(-1.3, 1.8)))
+            beside = (rng.uniform(-1.7, 1.7), rng.uniform(-1.3, 1.8))
+            if min(abs(beside[1] - t.at_m[1]) for t in things) < bystander.reach_m + mover.reach_m:
+                return None
+            things.append(placed(bystander, *beside))
         return Scene(draw_look(rng, VIEW), tuple(things[i] for i in rng.permutation(len(things))))
 
     def judge(record: Record) -> Mapping[str, Fact] | None:
         if extra and (moved_m(record, bystander.name) > 0.02 or gap_m(record, bystander.name, mover.name) < 0.15):
-            return None
-        if abs(record.path(target.name)[0, 1]) > 1.5:
             return None
         touch = np.flatnonzero(record.touching(mover.name, target.name))
         x, other = (side * record.path(n.name)[:, 0] for n in (mover, target))
@@ -50,7 +61,7 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
             clear, result = 0.3 < record.times_s_S[touch[0]] < 1.4 and knocked > 0.3, "hit"
         else:
             clear, result = gap_m(record, mover.name, target.name) > 0.12 and x[-1] - other[-1] > 0.4, "miss"
-        facts = {"outcome": result, "mover": mover.name, "target": target.name, "oncoming": oncoming}
+        facts: dict[str, Fact] = {"outcome": result, "mover": mover.name, "target": target.name, "oncoming": oncoming}
         return facts if clear else None
 
     return search(propose, judge, {"outcome": outcome})

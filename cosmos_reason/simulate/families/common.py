@@ -26,9 +26,14 @@ class Take(NamedTuple):
 
 
 def search(
-    propose: Callable[[], Scene | None], judge: Callable[[Record], Mapping[str, Fact] | None], wanted: Mapping[str, Fact]
+    propose: Callable[[], Scene | None],
+    judge: Callable[[Record], Mapping[str, Fact] | None],
+    wanted: Mapping[str, Fact],
 ) -> Take:
-    """The first proposal whose facts, where `judge` finds the scene clear enough to state them, hold all of `wanted`."""
+    """The first proposal whose facts, where `judge` finds the scene clear enough to state them, hold all of `wanted`.
+
+    A proposal may be None where a line of textbook physics shows that the simulation would be wasted.
+    """
     for _ in range(TRIES):
         scene = propose()
         if scene is None:
@@ -55,7 +60,7 @@ def draw_object(
 ) -> Thing:  # fmt: skip
     """An object on the floor at the origin, 0.7–0.9 m across at scale 1."""
     shape, r = str(rng.choice(shapes)), scale * rng.uniform(0.37, 0.45)
-    sizes = {"ball": (r,), "box": (0.88 * r,) * 3, "cylinder": (0.62 * r, 1.1 * r), "capsule": (0.72 * r, 0.5 * r)}
+    sizes = {"ball": (r,), "box": (0.88 * r,) * 3, "cylinder": (0.68 * r, 1.05 * r), "capsule": (0.72 * r, 0.5 * r)}
     thing = Thing(colour, shape, sizes[shape], (0.0, 0.0, 0.0))
     return placed(thing, 0.0, 0.0)
 

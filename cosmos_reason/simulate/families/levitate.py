@@ -1,4 +1,4 @@
-"""Levitate: an object in the air falls, or goes up and comes down; or, against gravity, it hangs there or keeps rising."""
+"""Levitate: an object falls, or goes up and comes down; or, against gravity, it hangs in the air or keeps rising."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
     def propose() -> Scene:
         x, drift = rng.uniform(-0.9, 0.9), rng.uniform(-0.4, 0.4)
         above = rng.uniform(0.2, 0.6) if motion.startswith("rises") else rng.uniform(0.9, 1.8)
-        lift = {"falls": 0.0, "hangs": 0.0, "rises": rng.uniform(0.5, 0.9), "rises and falls": rng.uniform(3.2, 4.6)}[motion]
+        lift = {"falls": 0.0, "hangs": 0.0, "rises": rng.uniform(0.5, 0.9), "rises and falls": rng.uniform(3.2, 4.6)}[
+            motion
+        ]
         still = motion == "hangs"
         start = placed(flyer, x, 0.0, above, velocity_m_s=(0.0 if still else drift, 0.0, lift),
                        weightless=outcome == "impossible", bounce=0.05)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Occluder: a ball rolls behind a screen and comes out, or stays; or the screen is pulled up and the ball is there, or gone.
+"""Occluder: a ball rolls behind a screen and comes out or stays; or the screen is pulled up, and it is there or gone.
 
 A ball that is gone when the screen rises is the impossible ending: it was removed while nobody could see it.
 """
@@ -31,7 +31,8 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
 
     def propose() -> Scene:
         half, height, screen_x = rng.uniform(0.7, 0.95), rng.uniform(0.6, 0.75), rng.uniform(-0.3, 0.3)
-        screen = Thing(str(rng.choice(["grey", "brown"])), "box", (half, 0.05, height), (screen_x, -0.5, height),
+        shade = str(rng.choice(["light grey", "dark grey", "brown"]))
+        screen = Thing(shade, "box", (half, 0.05, height), (screen_x, -0.5, height),
                        role="occluder", label="screen", fixed=True)  # fmt: skip
         drag = rng.uniform(0.02, 0.12) if ends_behind else rng.uniform(0.0, 0.04)
         velocity = (side * rng.uniform(1.8, 3.2), 0.0, 0.0)
@@ -46,7 +47,11 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
         past_T = (side * (record.path(ball.name)[:, 0] - screen.at_m[0]))[::STEPS_PER_FRAME]
         cover = screen.size_m[0] - ball.size_m[0] - 0.05  # the ball is wholly behind within this distance
         behind = np.flatnonzero(np.abs(past_T) < cover)
-        if len(behind) < 2 or past_T[0] > -screen.size_m[0] - 0.2 or (extra and record.touching(ball.name, bystander.name).any()):
+        if (
+            len(behind) < 2
+            or past_T[0] > -screen.size_m[0] - 0.2
+            or (extra and record.touching(ball.name, bystander.name).any())
+        ):
             return None
         if abs(past_T[-1]) < cover - 0.05:
             ending = ("gone" if record.scene.removes else "found") if lifted else "behind"
@@ -57,7 +62,15 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
         else:
             return None
         result = OUTCOMES[0] if ending in ("out", "found") else OUTCOMES[1]
-        return {"outcome": result, "ending": ending, "mover": ball.name, "screen": "screen", "possible": ending != "gone"}
+        return {
+            "outcome": result,
+            "ending": ending,
+            "mover": ball.name,
+            "screen": "screen",
+            "possible": ending != "gone",
+        }
 
-    ending = ("found" if outcome == OUTCOMES[0] else "gone") if lifted else ("out" if outcome == OUTCOMES[0] else "behind")
+    ending = (
+        ("found" if outcome == OUTCOMES[0] else "gone") if lifted else ("out" if outcome == OUTCOMES[0] else "behind")
+    )
     return search(propose, judge, {"outcome": outcome, "ending": ending})

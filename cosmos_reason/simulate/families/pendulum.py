@@ -9,7 +9,15 @@ from dataclasses import replace
 import numpy as np
 
 from cosmos_reason.simulate.bodies import Thing
-from cosmos_reason.simulate.families.common import Take, draw_colours, draw_object, draw_side, gap_m, moved_m, placed, search
+from cosmos_reason.simulate.families.common import (
+    Take,
+    draw_colours,
+    draw_object,
+    draw_side,
+    moved_m,
+    placed,
+    search,
+)
 from cosmos_reason.simulate.film import Record, Scene
 from cosmos_reason.simulate.look import View, draw_look
 from cosmos_reason.types import Fact
@@ -32,7 +40,14 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
         bar = Thing("dark grey", "box", (0.5, 0.08, 0.06), (pivot[0], 0.0, pivot[2] + 0.05),
                     role="support", label="bar", fixed=True)  # fmt: skip
         spot = pivot[0] + rng.choice([-1, 1], p=[0.3, 0.7]) * side * rng.uniform(0.2, 1.6)
-        return Scene(draw_look(rng, VIEW), (swung, placed(target, spot, rng.choice([0.0, 0.0, 0.9, 1.2]) * rng.uniform(0.9, 1.1), rolling_m=0.02), bar))
+        return Scene(
+            draw_look(rng, VIEW),
+            (
+                swung,
+                placed(target, spot, rng.choice([0.0, 0.0, 0.9, 1.2]) * rng.uniform(0.9, 1.1), rolling_m=0.02),
+                bar,
+            ),
+        )
 
     def judge(record: Record) -> Mapping[str, Fact] | None:
         touch = np.flatnonzero(record.touching(bob.name, target.name))
@@ -42,9 +57,9 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
                 return None
             return {"outcome": "hit", "mover": bob.name, "target": target.name}
         crossings = np.flatnonzero(np.diff(np.sign(x)))
-        if gap_m(record, bob.name, target.name) < 0.12 and np.abs(record.path(target.name)[0, 1]) < 0.1:
-            if _least_gap(record, bob.name, target.name) < 0.15:
-                return None
+        in_plane = abs(record.path(target.name)[0, 1]) < 0.1
+        if in_plane and _least_gap(record, bob.name, target.name) < 0.15:
+            return None
         if not len(crossings) or record.times_s_S[crossings[-1]] > 1.7:
             return None
         return {"outcome": "miss", "mover": bob.name, "target": target.name, "passes": float(len(crossings))}

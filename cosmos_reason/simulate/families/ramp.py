@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from cosmos_reason.simulate.families.common import Take, draw_colours, draw_obje
 from cosmos_reason.simulate.film import Record, Scene
 from cosmos_reason.simulate.look import View, draw_look
 from cosmos_reason.types import Fact
-from dataclasses import replace
 
 OUTCOMES = ("moves or near first", "stays or far first")
 VIEW = View(elevation_deg=(18.0, 28.0), height_m=0.7)
@@ -29,7 +29,8 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
 
     def propose() -> Scene | None:
         angle, start = math.radians(rng.uniform(14.0, 26.0)), -rng.uniform(1.1, 1.5)
-        ramp = Thing(str(rng.choice(["brown", "grey"])), "box", (HALF_LENGTH_M, 1.1, 0.04), (0.0, 0.0, _middle(angle)),
+        shade = str(rng.choice(["brown", "light grey"]))
+        ramp = Thing(shade, "box", (HALF_LENGTH_M, 1.1, 0.04), (0.0, 0.0, _middle(angle)),
                      role="ramp", label="ramp", fixed=True, tilt_rad=side * angle, friction=0.01)  # fmt: skip
         lanes = ((near, -0.6), (far, 0.6)) if pair else ((near, rng.uniform(-0.4, 0.4)),)
         things = [_on_slope(thing, side, angle, start, y, rng.uniform(0.02, 0.8)) for thing, y in lanes]
@@ -61,7 +62,12 @@ def _judge_pair(record: Record, near: str, far: str, side: int) -> Mapping[str, 
     at = int(times[first][0])
     if ways[first][at] - ways[second][at] < 0.6 or record.touching(near, far).any():
         return None
-    return {"outcome": OUTCOMES[0] if first == near else OUTCOMES[1], "variant": "pair", "first": first, "second": second}
+    return {
+        "outcome": OUTCOMES[0] if first == near else OUTCOMES[1],
+        "variant": "pair",
+        "first": first,
+        "second": second,
+    }
 
 
 def _pull(thing: Thing, angle: float) -> float:

@@ -32,7 +32,9 @@ def _bouncing(rng: np.random.Generator, outcome: str) -> Take:
     def propose() -> Scene:
         kept = rng.uniform(0.01, 0.1) if bounces == 0 else rng.uniform(0.35, 0.99)
         velocity = (side * rng.uniform(0.7, 1.5), 0.0, rng.uniform(-2.0, 1.2))
-        start = placed(ball, -side * rng.uniform(1.2, 1.8), 0.0, rng.uniform(0.5, 1.8), velocity_m_s=velocity, bounce=kept)
+        start = placed(
+            ball, -side * rng.uniform(1.2, 1.8), 0.0, rng.uniform(0.5, 1.8), velocity_m_s=velocity, bounce=kept
+        )
         return Scene(draw_look(rng, VIEW), (start, extra) if with_extra else (start,))
 
     def judge(record: Record) -> Mapping[str, Fact] | None:
@@ -50,11 +52,17 @@ def _over_wall(rng: np.random.Generator, outcome: str) -> Take:
     side, colour = draw_side(rng), draw_colours(rng, 1)[0]
     thrown = draw_object(rng, colour, ("ball", "box", "capsule"), 0.9)
 
-    def propose() -> Scene:
+    def propose() -> Scene | None:
         height, x = rng.uniform(0.35, 0.65), side * rng.uniform(0.1, 0.6)
         wall = Thing("brown", "box", (0.1, 0.9, height), (x, 0.0, height), role="wall", label="wall", fixed=True)
         velocity = (side * rng.uniform(1.5, 3.0), 0.0, rng.uniform(1.0, 5.0))
-        start = placed(thrown, -side * rng.uniform(1.5, 1.9), 0.0, rng.uniform(0.1, 0.8), velocity_m_s=velocity, friction=0.2)
+        start = placed(
+            thrown, -side * rng.uniform(1.5, 1.9), 0.0, rng.uniform(0.1, 0.8), velocity_m_s=velocity, friction=0.2
+        )
+        time_s = abs(x - start.at_m[0]) / abs(velocity[0])
+        above = start.at_m[2] + (velocity[2] - 4.905 * time_s) * time_s - 2 * height
+        if (above > 0.0) != (outcome == OUTCOMES[0]):
+            return None
         return Scene(draw_look(rng, VIEW), (start, wall))
 
     def judge(record: Record) -> Mapping[str, Fact] | None:

@@ -22,12 +22,14 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
     scale = 0.92 if count < 4 else 0.82
     blocks = [draw_object(rng, colour, ("box",), scale) for colour in colours[:count]]
     bystander = draw_object(rng, colours[-1], ("box",), scale)
-    away = float(rng.choice([-1, 1]) * rng.uniform(1.3, 1.7))
+    away = float(rng.choice([-1, 1]) * rng.uniform(1.6, 1.9))
     falls_to = int(rng.choice([-1, 1]))
 
-    def propose() -> Scene:
+    def propose() -> Scene | None:
         x, height, things = rng.uniform(-0.5, 0.5), 0.0, []
         lean = leans(rng, count)
+        if outcome == "falls" and np.abs(lean).max() < 0.85 * blocks[0].size_m[0]:
+            return None
         for block in blocks:
             things.append(placed(block, x, 0.0, height, friction=0.7, bounce=0.05))
             x += lean[len(things) - 1] if len(things) < count else 0.0
@@ -39,7 +41,7 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
     def judge(record: Record) -> Mapping[str, Fact] | None:
         paths = [record.path(block.name) for block in blocks]
         drops = [float(p[0, 2] - p[-1, 2]) for p in paths]
-        facts = {"top": blocks[-1].name, "bottom": blocks[0].name, "blocks": float(count)}
+        facts: dict[str, Fact] = {"top": blocks[-1].name, "bottom": blocks[0].name, "blocks": float(count)}
         if max(float(np.abs(p - p[0]).max()) for p in paths) < 0.05:
             return {**facts, "outcome": "stands", "direction": "none", "falls_to": falls_to}
         shift = float(paths[-1][-1, 0] - paths[-1][0, 0])
