@@ -89,15 +89,20 @@ def _scatter(rng: np.random.Generator) -> Take:
     boxes = [draw_object(rng, c, ("box", "cylinder"), 0.72) for c in colours[1 : 1 + int(rng.integers(2, 4))]]
 
     def propose() -> Scene:
-        velocity = (side * rng.uniform(3.0, 4.2), 0.0, 0.0)
-        things = [placed(ball, -side * rng.uniform(1.5, 1.9), 0.0, velocity_m_s=velocity, bounce=0.4, density=1200.0)]
-        for i, box in enumerate(boxes):
-            y = (i - (len(boxes) - 1) / 2) * 0.62
-            things.append(placed(box, side * rng.uniform(0.0, 0.3), y, friction=rng.uniform(0.1, 0.25), bounce=0.5))
+        velocity = (side * rng.uniform(2.6, 3.8), rng.uniform(-0.2, 0.2), 0.0)
+        things = [placed(ball, -side * rng.uniform(1.4, 1.8), 0.0, velocity_m_s=velocity, bounce=0.4)]
+        widths = [2 * box.size_m[0] + 0.04 for box in boxes]
+        y = -sum(widths) / 2
+        for box, width in zip(boxes, widths, strict=True):
+            x = side * rng.uniform(-0.2, 0.1)
+            things.append(placed(box, x, y + width / 2, friction=rng.uniform(0.2, 0.35), bounce=0.4))
+            y += width
         return Scene(draw_look(rng, _FLOOR), tuple(things))
 
     def judge(record: Record) -> Mapping[str, Fact] | None:
-        return {"mover": ball.name, "clear": True} if sum(moved_m(record, b.name) > 0.35 for b in boxes) >= 2 else None
+        ways = [moved_m(record, box.name) for box in boxes]
+        clear = sum(way > 0.3 for way in ways) >= 2 and max(ways) < 2.5
+        return {"mover": ball.name, "clear": True} if clear else None
 
     return search(propose, judge, {"clear": True})
 
