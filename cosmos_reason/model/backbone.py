@@ -92,9 +92,7 @@ def _needed(mask_BL: Tensor | None) -> Tensor | None:
     return mask_BL
 
 
-def _cached_masks(
-    cache: HybridCache, mask_BL: Tensor | None, length: int
-) -> tuple[Tensor | None, Tensor | None]:
+def _cached_masks(cache: HybridCache, mask_BL: Tensor | None, length: int) -> tuple[Tensor | None, Tensor | None]:
     """Masks of the new columns and of the whole attention, each None where it would be all True."""
     if mask_BL is not None and bool(mask_BL.all()):
         mask_BL = None

@@ -48,7 +48,7 @@ def place(pairs: int, attention: int, first: int | None = None, step: int | None
 
 
 class HybridConfig(PreTrainedConfig):
-    """The decoder. Widths in channels; `time_step_*` in units of one token; the Mamba inner width is heads × head_dim."""
+    """The decoder. Widths in channels, `time_step_*` in tokens; the Mamba inner width is heads × head_dim."""
 
     model_type = "cosmos_reason_hybrid_text"
     base_config_key = "text_config"
@@ -168,10 +168,11 @@ class HybridVLMConfig(PreTrainedConfig):
     """Vision encoder, projector and decoder, and the ids at which features replace embeddings."""
 
     model_type = "cosmos_reason_hybrid"
-    sub_configs_defaults = {"text_config": HybridConfig, "vision_config": VisionConfig}  # noqa: RUF012
+    sub_configs_defaults = {"text_config": HybridConfig, "vision_config": VisionConfig}  # type: ignore[dict-item]  # noqa: RUF012
 
-    text_config: HybridConfig | dict[str, Any] | None = None
-    vision_config: VisionConfig | dict[str, Any] | None = None
+    # None or a dict, as read from JSON, becomes the configuration object on construction.
+    text_config: HybridConfig = None  # type: ignore[assignment]
+    vision_config: VisionConfig = None  # type: ignore[assignment]
     projector_size: int = 512
     video_token_id: int = 5
     image_token_id: int = 6

@@ -76,9 +76,7 @@ def stream(
     generators = _generators(sampling, rows)
     banned = [*sampling.banned_ids, model.config.video_token_id, model.config.image_token_id]
     weight = model.lm_head.weight
-    cache = HybridCache(
-        model.config.text_config, rows, length + sampling.max_new_tokens, weight.dtype, weight.device
-    )
+    cache = HybridCache(model.config.text_config, rows, length + sampling.max_new_tokens, weight.dtype, weight.device)
     eos = torch.tensor(sampling.eos_ids, dtype=torch.int64, device=weight.device)
     done_B = torch.zeros(rows, dtype=torch.bool, device=weight.device)
     inputs = {

@@ -1,4 +1,7 @@
-"""Encoder features -> decoder embeddings: LayerNorm, Linear, GELU, Linear. F frames, S tokens, E feature width, D width."""
+"""Encoder features -> decoder embeddings: LayerNorm, Linear, GELU, Linear.
+
+F frames, S tokens a frame, E feature width, D width.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame encoder, shaped like InternViT: uint8 frames -> normalised pixels -> stem -> blocks -> pixel shuffle -> features.
+"""The frame encoder, shaped like InternViT: uint8 frames -> pixels -> stem -> blocks -> pixel shuffle -> features.
 
 Departures from InternViT: no class token (the pixel shuffle would drop it), and an optional convolutional stem, which
 a small encoder needs to learn shapes quickly. Each frame is encoded by itself.

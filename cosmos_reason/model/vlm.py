@@ -77,6 +77,7 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the embedding table."""
+        assert isinstance(value, nn.Embedding), f"wanted an embedding table, got {type(value).__name__}"
         self.backbone.embeddings = value
 
     def normalise(self, pixels_FHWC: Tensor) -> Tensor:
@@ -156,7 +157,8 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
         self, ids_BL: Tensor | None, embeds_BLD: Tensor | None, pixels: Tensor | None, features_FSE: Tensor | None
     ) -> Tensor:
         if (ids_BL is None) == (embeds_BLD is None):
-            raise UserError("wanted either input_ids or inputs_embeds, got " + ("neither" if ids_BL is None else "both"))
+            got = "neither" if ids_BL is None else "both"
+            raise UserError(f"wanted either input_ids or inputs_embeds, got {got}")
         if ids_BL is None:
             assert embeds_BLD is not None
             return embeds_BLD
@@ -186,9 +188,10 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
         text = self.config.text_config
         std = self.config.initializer_range
         if isinstance(module, (nn.Linear, nn.Conv2d)):
-            init.trunc_normal_(module.weight, std=std) if isinstance(module, nn.Linear) else init.kaiming_normal_(
-                module.weight
-            )
+            if isinstance(module, nn.Linear):
+                init.trunc_normal_(module.weight, std=std)
+            else:
+                init.kaiming_normal_(module.weight)
             if module.bias is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
@@ -201,19 +204,21 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
         elif isinstance(module, vision.VisionEncoder):
             init.normal_(module.position, std=std)
         elif isinstance(module, vision.VisionBlock):
-            init.constant_(module.scale1, module_scale := self.config.vision_config.layer_scale_init)
-            init.constant_(module.scale2, module_scale)
+            for scale in (module.scale1, module.scale2):
+                init.constant_(scale, self.config.vision_config.layer_scale_init)
         elif isinstance(module, Mamba2):
             _init_mamba(module, text)
         elif isinstance(module, Layer) and text.rescale_prenorm_residual:
             _rescale_output(module, text)
 
-    def _prepare_cache_for_generation(
+    def _prepare_cache_for_generation(  # type: ignore[override]
         self, generation_config: Any, model_kwargs: dict[str, Any], mode: Any, batch_size: int, max_cache_length: int
     ) -> None:
         """transformers' `generate` fills `model_kwargs["cache"]` here; ours is allocated once at full length."""
         if generation_config.cache_implementation not in (None, "dynamic"):
-            raise UserError(f"cache_implementation {generation_config.cache_implementation}: the hybrid cache is its own")
+            raise UserError(
+                f"cache_implementation {generation_config.cache_implementation!r}: only the hybrid cache fits"
+            )
         if generation_config.use_cache is False or model_kwargs.get("cache") is not None:
             return
         rows = batch_size * max(generation_config.num_beams, generation_config.num_return_sequences)
@@ -229,12 +234,17 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
             inputs.pop("vision_features", None)
         return inputs
 
-    def _expand_inputs_for_generation(
+    def _expand_inputs_for_generation(  # type: ignore[override]
         self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Tensor | None = None, **kwargs: Any
     ) -> tuple[Tensor | None, dict[str, Any]]:
         """Repeat rows for beams; the frames of a row are repeated together, so that they stay in order."""
         frames = {name: kwargs.pop(name) for name in ("pixel_values", "vision_features") if name in kwargs}
-        new_ids, kwargs = super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **kwargs)
+        new_ids, kwargs = super()._expand_inputs_for_generation(  # type: ignore[misc]
+            expand_size,
+            is_encoder_decoder,
+            input_ids,
+            **kwargs,
+        )
         for name, value_F in frames.items():
             if value_F is not None and expand_size > 1 and input_ids is not None:
                 slots_BL = (input_ids == self.config.video_token_id) | (input_ids == self.config.image_token_id)

@@ -1,0 +1,209 @@
+"""Chunked = stepwise = twin, for every length 1…40 and around chunk borders, with and without padding.
+
+fp64 throughout unless a test is about another precision, so 1e-10 separates summation order from mistakes.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+
+from cosmos_reason.model.cache import HybridCache, MambaState
+from cosmos_reason.model.mamba2 import Mamba2, chunked_scan, single_step
+from cosmos_reason.model.norms import GatedGroupNorm
+from tests.model import twin
+
+TIGHT = {"atol": 1e-10, "rtol": 1e-10}
+
+
+def mixer(seed: int = 0, **changes) -> Mamba2:
+    torch.manual_seed(seed)
+    model = twin.tiny(seed, hybrid_override_pattern="M", **changes)
+    return model.backbone.layers[0].mixer.requires_grad_(False)
+
+
+def state_of(layer: Mamba2, rows: int) -> MambaState:
+    return MambaState(layer.config, rows, torch.float64, torch.device("cpu"))
+
+
+def by_steps(layer: Mamba2, x_BLD, state: MambaState, seen: int = 0):
+    return torch.cat([layer(x_BLD[:, t : t + 1], None, state, seen + t) for t in range(x_BLD.shape[1])], dim=1)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_every_length_chunked_stepwise_and_twin_agree(groups):
+    layer = mixer(n_groups=groups)
+    x_BLD = torch.randn(2, 40, 8, dtype=torch.float64)
+    expected = torch.stack([twin.mamba(layer, x)[0] for x in x_BLD])
+    steps = by_steps(layer, x_BLD, state_of(layer, 2))
+    torch.testing.assert_close(steps, expected, **TIGHT)
+    for length in range(1, 41):  # chunk is 8
+        torch.testing.assert_close(layer(x_BLD[:, :length], None, None, 0), expected[:, :length], **TIGHT)
+
+
+@pytest.mark.parametrize("length", [63, 64, 65, 127, 128, 129, 131])
+def test_around_the_borders_of_long_chunks(length):
+    layer = mixer(chunk_size=64)
+    x_BLD = torch.randn(1, length, 8, dtype=torch.float64)
+    state = state_of(layer, 1)
+    expected, last_HPN = twin.mamba(layer, x_BLD[0])
+    torch.testing.assert_close(layer(x_BLD, None, state, 0)[0], expected, **TIGHT)
+    torch.testing.assert_close(state.ssm_BHPN[0], last_HPN, **TIGHT)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5, 16, 256])
+def test_chunk_size_does_not_matter(chunk):
+    layer = mixer()
+    x_BLD = torch.randn(2, 21, 8, dtype=torch.float64)
+    expected = layer(x_BLD, None, None, 0)
+    layer.config = copy.deepcopy(layer.config)
+    layer.config.chunk_size = chunk
+    torch.testing.assert_close(layer(x_BLD, None, None, 0), expected, **TIGHT)
+
+
+@pytest.mark.parametrize("padding", [1, 2, 3, 4, 8, 11])
+def test_left_padding_changes_no_token(padding):
+    layer = mixer()
+    x_BLD = torch.randn(1, 17, 8, dtype=torch.float64)
+    noise = torch.randn(1, padding, 8, dtype=torch.float64) * 100
+    mask_BL = torch.cat([torch.zeros(1, padding), torch.ones(1, 17)], dim=1).bool()
+    alone, padded = state_of(layer, 1), state_of(layer, 1)
+    expected = layer(x_BLD, None, alone, 0)
+    got = layer(torch.cat([noise, x_BLD], dim=1), mask_BL, padded, 0)
+    torch.testing.assert_close(got[:, padding:], expected, **TIGHT)
+    torch.testing.assert_close(padded.ssm_BHPN, alone.ssm_BHPN, **TIGHT)
+    torch.testing.assert_close(padded.conv_BCW, alone.conv_BCW, **TIGHT)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 5])
+def test_left_padding_of_every_length(padding):
+    layer = mixer()
+    x_BLD = torch.randn(1, 40 + padding, 8, dtype=torch.float64)
+    expected, _ = twin.mamba(layer, x_BLD[0, padding:])
+    for length in range(1, 41):
+        mask_BL = torch.arange(length + padding)[None] >= padding
+        got = layer(x_BLD[:, : length + padding], mask_BL, None, 0)
+        torch.testing.assert_close(got[0, padding:], expected[:length], **TIGHT)
+
+
+def test_rows_padded_on_the_right_go_on_as_if_alone():
+    layer = mixer()
+    x_BLD, more_BLD = (torch.randn(3, n, 8, dtype=torch.float64) for n in (9, 4))
+    lengths = torch.tensor([5, 9, 2])  # the last is shorter than the window
+    state = state_of(layer, 3)
+    layer(x_BLD, torch.arange(9)[None] < lengths[:, None], state, 0)
+    got = by_steps(layer, more_BLD, state, 9)
+    for row, length in enumerate(lengths.tolist()):
+        whole = torch.cat([x_BLD[row, :length], more_BLD[row]])
+        torch.testing.assert_close(got[row], twin.mamba(layer, whole)[0][length:], **TIGHT)
+
+
+def test_a_row_of_padding_is_finite_and_leaves_the_state_alone():
+    layer = mixer()
+    x_BLD = torch.randn(2, 6, 8, dtype=torch.float64)
+    mask_BL = torch.tensor([[False] * 6, [True] * 6])
+    state = state_of(layer, 2)
+    layer(torch.randn(2, 5, 8, dtype=torch.float64), None, state, 0)
+    before = (state.ssm_BHPN[0].clone(), state.conv_BCW[0].clone())
+    assert torch.isfinite(layer(x_BLD, mask_BL, state, 5)).all()
+    torch.testing.assert_close((state.ssm_BHPN[0], state.conv_BCW[0]), before, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("pieces", [[21], [2, 1, 1, 17], [8, 8, 5], [1] * 21, [3, 18]])
+def test_pieces_equal_the_whole(pieces):
+    layer = mixer()
+    x_BLD = torch.randn(2, 21, 8, dtype=torch.float64)
+    state, seen, out = state_of(layer, 2), 0, []
+    for piece in x_BLD.split(pieces, dim=1):
+        out.append(layer(piece, None, state, seen))
+        seen += piece.shape[1]
+    torch.testing.assert_close(torch.cat(out, dim=1), layer(x_BLD, None, None, 0), **TIGHT)
+
+
+@pytest.mark.parametrize("bias", [0.0, -12.0])
+@pytest.mark.parametrize("limit", [(0.0, math.inf), (0.001, 0.1), (0.5, 0.6)])
+def test_time_steps_are_limited_alike_on_every_path(bias, limit):
+    layer = mixer(time_step_limit=limit)
+    layer.dt_bias.fill_(bias)
+    x_BLD = torch.randn(1, 20, 8, dtype=torch.float64)
+    expected, _ = twin.mamba(layer, x_BLD[0])
+    torch.testing.assert_close(layer(x_BLD, None, None, 0)[0], expected, **TIGHT)
+    torch.testing.assert_close(by_steps(layer, x_BLD, state_of(layer, 1))[0], expected, **TIGHT)
+
+
+@pytest.mark.parametrize("groups", [1, 3, 12])
+def test_gated_norm_is_per_group_and_gates_first(groups):
+    torch.manual_seed(1)
+    norm = twin.stirred(GatedGroupNorm(12, groups, 1e-5)).double()
+    y_I, z_I = torch.randn(2, 12, dtype=torch.float64)
+    torch.testing.assert_close(norm(y_I, z_I), twin.gated_norm(norm, y_I, z_I), **TIGHT)
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 13])
+def test_gradients_are_finite_at_chunk_borders(length):
+    layer = mixer().requires_grad_(True)
+    x_BLD = torch.randn(2, length, 8, dtype=torch.float64, requires_grad=True)
+    layer.A_log.data.fill_(math.log(16.0))
+    layer.dt_bias.data.fill_(20.0)  # strong decay: exponents of −300 and less inside a chunk
+    layer(x_BLD, None, None, 0).sum().backward()
+    assert torch.isfinite(x_BLD.grad).all()
+    assert all(torch.isfinite(p.grad).all() for p in layer.parameters())
+
+
+@pytest.mark.parametrize("length", [1, 4, 5, 7])
+def test_gradients_of_the_scan(length):
+    torch.manual_seed(0)
+    shapes = [(1, length, 4, 2), (1, length, 4), (4,), (1, length, 2, 3), (1, length, 2, 3), (1, 4, 2, 3)]
+    x, dt, A, B, C, state = (torch.rand(s, dtype=torch.float64, requires_grad=True) for s in shapes)
+    assert torch.autograd.gradcheck(lambda *a: chunked_scan(a[0], a[1], -a[2], a[3], a[4], 4, a[5]), (x, dt, A, B, C, state))
+
+
+def test_a_scalar_case_by_hand():
+    x, dt = torch.tensor([1.0, 2.0]).view(1, 2, 1, 1), torch.tensor([0.5, 1.0]).view(1, 2, 1)
+    A, B, C = torch.tensor([-1.0]), torch.tensor([3.0, 1.0]).view(1, 2, 1, 1), torch.tensor([1.0, 2.0]).view(1, 2, 1, 1)
+    y, state = chunked_scan(x, dt, A, B, C, 64, None)
+    # h1 = 0.5 · 1 · 3 = 1.5; h2 = e^-1 · 1.5 + 1 · 2 · 1
+    assert y.flatten().tolist() == pytest.approx([1.5, 2 * (1.5 / math.e + 2)])
+    assert state.item() == pytest.approx(1.5 / math.e + 2)
+
+
+def test_state_stays_fp32_when_activations_are_bf16():
+    config = twin.text_config()
+    cache = HybridCache(config, 1, 4, torch.bfloat16)
+    assert cache.layers[0].ssm_BHPN.dtype == torch.float32
+    assert cache.layers[0].conv_BCW.dtype == torch.bfloat16
+
+
+def test_two_thousand_steps_do_not_drift():
+    torch.manual_seed(0)
+    L = 2000
+    x, dt = torch.randn(L, 1, 2, 3), torch.rand(L, 1, 2) * 0.1
+    A, B, C = -torch.tensor([0.01, 1.0]), torch.randn(L, 1, 1, 4), torch.randn(L, 1, 1, 4)
+    states = {kind: torch.zeros(1, 2, 3, 4, dtype=kind) for kind in (torch.float32, torch.float64)}
+    for t in range(L):
+        y = {k: single_step(x[t].to(k), dt[t].to(k), A.to(k), B[t].to(k), C[t].to(k), s) for k, s in states.items()}
+    # fp32 rounding of 2,000 sums; a 16-bit state is off by more than 0.01 here
+    torch.testing.assert_close(y[torch.float32].double(), y[torch.float64], atol=1e-4, rtol=1e-4)
+
+
+def test_bf16_autocast_keeps_the_scan_in_fp32():
+    layer = copy.deepcopy(mixer()).float()
+    x_BLD = torch.randn(1, 20, 8)
+    full = layer(x_BLD, None, None, 0)
+    state = MambaState(layer.config, 1, torch.bfloat16, torch.device("cpu"))
+    with torch.autocast("cpu", torch.bfloat16):
+        whole = layer(x_BLD, None, None, 0)
+        steps = by_steps(layer, x_BLD, state)
+    assert whole.dtype == torch.bfloat16 and state.ssm_BHPN.dtype == torch.float32
+    scale = full.abs().max()
+    assert (whole.float() - full).abs().max() / scale < 0.03  # eight bits in the projections
+    assert (steps.float() - whole.float()).abs().max() / scale < 0.02
+
+
+def test_sensitive_parameters_are_marked_against_decay():
+    layer = mixer()
+    marked = {name for name, p in layer.named_parameters() if getattr(p, "_no_weight_decay", False)}
+    assert marked == {"A_log", "D", "dt_bias"}
