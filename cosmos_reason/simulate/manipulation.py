@@ -1,10 +1,10 @@
-"""A robot arm tries a task and succeeds or fails: (task, seed) → outcome → fault → rollout → Clip.
+"""A robot arm tries a task and succeeds or fails: (task, seed) → outcome → fault → Rollout → Film → Clip.
 
 A scripted Meta-World policy moves a Sawyer arm. Failures are injected: the policy is told a wrong place of the object
-or goal, frozen, turned back, or made to open the gripper. Playback is real time: 160 control steps at 80 Hz are 2.0 s,
-every tenth is a frame, whatever the outcome, so that neither length nor rate tells how it ends. Outcomes are 50/50
+or goal, frozen, turned back, or made to open the gripper. Playback is real time: 16 frames at 8 Hz, ten control
+steps at 80 Hz apart, whatever the outcome, so that neither length nor rate tells how it ends. Outcomes are 50/50
 exactly over each pair of seeds (2n, 2n + 1). What is written down is read from the simulator's state afterwards, and
-a rollout that does not show the drawn outcome clearly is thrown away and drawn again.
+a rollout that does not show the drawn outcome clearly is thrown away and drawn again; only a clear one is filmed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ __all__ = ["TASKS", "make_clip"]
 
 STEP_S = 0.0125  # one control step: 5 simulator steps of 2.5 ms
 FRAMES, STEPS_PER_FRAME, FPS = 16, 10, 8.0
-STEPS = FRAMES * STEPS_PER_FRAME
+STEPS = (FRAMES - 1) * STEPS_PER_FRAME  # nothing happens after the last frame
 MAX_DRAWS = 60
 DONE, UNDONE = 0.7, 0.55  # progress that a success must reach and a failure must stay below
 STILL_M, MOVED_M = 0.006, 0.025  # an object's largest displacement is clearly none below, clearly some above…
 MOVED_SHARE = 0.15  # …when it is also this share of the whole way
+UNDER_WAY = 24  # step from which the gripper has left its first place
+NEAR_M = 0.06  # a gripper that does not touch the object stays this far from it
 APART = 110.0  # after a failure, object and goal are this far apart in the picture, of 1000
 MARGIN = 30.0  # the object's centre stays this far inside the picture, of 1000
 
@@ -46,18 +48,16 @@ class Fault:
 
 @dataclass(frozen=True)
 class Rollout:
-    """What happened. O tracked things, T frames; S steps, of which step s ends at (s + 1) · STEP_S."""
+    """What happened. T frames, Q joint coordinates; S steps, of which step s ends at (s + 1) · STEP_S."""
 
-    pixels_THWC: np.ndarray
-    position_m_OT3: np.ndarray
-    centre_xy_OT2: np.ndarray
-    box_OT4: np.ndarray
-    visible_OT: np.ndarray
+    poses_TQ: np.ndarray
+    target_m: np.ndarray  # (3,) where the object is to be
     object_m_S3: np.ndarray
     progress_S: np.ndarray  # 0 at the start, 1 at the target
     touching_S: np.ndarray  # bool
     success_S: np.ndarray  # bool, the environment's own verdict
     fault_step: int  # when the fault set in, or -1
+    gap_m: float  # the gripper's least distance from the object once it is under way
     way_m: float  # from the object's first place to its target
 
     @property
@@ -71,6 +71,17 @@ class Rollout:
         return self.moved_m >= max(MOVED_M, MOVED_SHARE * self.way_m)
 
 
+@dataclass(frozen=True)
+class Film:
+    """What it looks like. O tracked things (gripper, object unless it is the gripper, goal if any), T frames."""
+
+    pixels_THWC: np.ndarray
+    position_m_OT3: np.ndarray
+    centre_xy_OT2: np.ndarray
+    box_OT4: np.ndarray
+    visible_OT: np.ndarray
+
+
 def make_clip(task: str, seed: int) -> Clip:
     """Film one attempt at `task` (one of `TASKS`): 16 frames of 128x128 at 8 Hz, with its truth. Pure in its arguments.
 
@@ -78,18 +89,24 @@ def make_clip(task: str, seed: int) -> Clip:
     """
     if task not in SPECS:
         raise UserError(f"no manipulation task {task!r}; choose one of {', '.join(TASKS)}")
-    wanted, setting = succeeds(task, seed), stage(task)
+    setting, wanted = stage(task), succeeds(task, seed)
+    kind = None if wanted else draw_failure(task, seed)
     for draw in range(MAX_DRAWS):
         rng = np.random.default_rng([zlib.crc32(task.encode()), seed, draw])
         look, place = draw_look(setting.spec, rng), int(rng.integers(2**31))
         home_shift_m, speed = rng.uniform(-0.04, 0.04, size=3), float(rng.uniform(0.8, 1.0))
-        fault = draw_fault(setting.spec, wanted, rng)
+        fault = draw_fault(setting.spec, kind, rng)
         observation = setting.reset(place, home_shift_m)
         setting.dress(look)
         rollout = roll(setting, observation, fault, speed)
-        if is_clear(task, fault.kind, rollout):
-            return Clip(_frames(rollout), _timeline(task, seed, look, fault.kind, rollout))
-    raise RuntimeError(f"{task} seed {seed}: no clear {'success' if wanted else 'failure'} in {MAX_DRAWS} draws")
+        if not happened(task, kind, rollout):
+            continue
+        film = shoot(setting, rollout)
+        if shows(setting.spec, kind, film):
+            times_s_T = np.arange(FRAMES) / FPS
+            frames = Frames(film.pixels_THWC, times_s_T, FPS, FRAMES, "mujoco", FRAMES)
+            return Clip(frames, _timeline(task, seed, look, kind, rollout, film))
+    raise RuntimeError(f"{task} seed {seed}: no clear {kind or 'success'} in {MAX_DRAWS} draws")
 
 
 def succeeds(task: str, seed: int) -> bool:
@@ -98,12 +115,17 @@ def succeeds(task: str, seed: int) -> bool:
     return (seed % 2 == 0) != swapped
 
 
-def draw_fault(spec: Spec, wanted: bool, rng: np.random.Generator) -> Fault:
-    """Draw what goes wrong; the same number of draws is made for a success, so that the rest does not depend on it."""
-    kind = spec.failures[int(rng.integers(len(spec.failures)))]
+def draw_failure(task: str, seed: int) -> Failure:
+    """How the attempt fails; drawn once a seed, so that kinds which are harder to show are not rarer than others."""
+    kinds = SPECS[task].failures
+    return kinds[int(np.random.default_rng([zlib.crc32(task.encode()), seed, 0, 1]).integers(len(kinds)))]
+
+
+def draw_fault(spec: Spec, kind: Failure | None, rng: np.random.Generator) -> Fault:
+    """Draw the size and moment of a fault; a success takes as many draws, so that what is drawn later stays alike."""
     angle, length_m, coin = rng.uniform(0, 2 * np.pi), rng.uniform(0, 1), rng.random()
-    step, progress = float(rng.integers(25, 65)), rng.uniform(0.05, 0.35)
-    if wanted:
+    step, progress = float(rng.integers(*spec.early)), rng.uniform(0.05, 0.35)
+    if kind is None:
         return Fault(None, np.zeros(3), np.inf, np.inf)
     around = np.array([np.cos(angle), np.sin(angle), 0.0])
     if kind == "missed":
@@ -123,18 +145,16 @@ def draw_fault(spec: Spec, wanted: bool, rng: np.random.Generator) -> Fault:
 
 
 def roll(setting: Stage, observation: np.ndarray, fault: Fault, speed: float) -> Rollout:
-    """Run one attempt from a dressed stage and film it."""
+    """Run one attempt from a dressed stage: physics only, no pictures."""
     policy = setting.policy()
     start_m, target_m, home_m = setting.object_m(), setting.target_m(), np.array(setting.env.get_endeff_pos())
     advance = _progress(setting.spec, start_m, target_m)
-    shots: list[tuple[np.ndarray, ...]] = []
-    object_S, progress_S, touching_S, success_S = [], [], [], []
+    poses, object_S, progress_S, touching_S, success_S, gap_S = [], [start_m], [0.0], [], [], []
     fault_step, effort = -1, -1.0
     for step in range(STEPS):
         if step % STEPS_PER_FRAME == 0:
-            shots.append(_shoot(setting, target_m))
-        object_m = setting.object_m()
-        if fault_step < 0 and (step >= fault.step or advance(object_m) > fault.progress):
+            poses.append(setting.pose())
+        if fault_step < 0 and (step >= fault.step or progress_S[-1] > fault.progress):
             fault_step = step
         told = _tell(observation, fault, fault_step >= 0, start_m)
         with warnings.catch_warnings(action="ignore"):  # the policies remark on their own gains, which are clipped here
@@ -150,32 +170,50 @@ def roll(setting: Stage, observation: np.ndarray, fault: Fault, speed: float) ->
         progress_S.append(advance(object_S[-1]))
         touching_S.append(setting.touching())
         success_S.append(bool(info["success"]))
-    pixels, position, centre, box, visible = (np.stack(column) for column in zip(*shots, strict=True))
+        gap_S.append(float(np.linalg.norm(setting.gripper_m() - object_S[-1])))
+    poses.append(setting.pose())
     return Rollout(
-        pixels, position.swapaxes(0, 1), centre.swapaxes(0, 1), box.swapaxes(0, 1), visible.swapaxes(0, 1),
-        np.stack(object_S), np.array(progress_S), np.array(touching_S), np.array(success_S), fault_step,
-        float(np.linalg.norm(target_m - start_m)),
+        np.stack(poses), target_m, np.stack(object_S[1:]), np.array(progress_S[1:]), np.array(touching_S),
+        np.array(success_S), fault_step, min(gap_S[UNDER_WAY:]), float(np.linalg.norm(target_m - start_m)),
     )  # fmt: skip
 
 
-def is_clear(task: str, failure: Failure | None, rollout: Rollout) -> bool:
-    """Whether the pictures show the drawn outcome without doubt: reached or far from it, moved or not moved at all."""
-    in_picture = ((rollout.centre_xy_OT2 > MARGIN) & (rollout.centre_xy_OT2 < 1000 - MARGIN)).all(axis=2)
-    if not (in_picture[1:].all() and in_picture[0, -1] and rollout.visible_OT[1:, (0, -1)].all()):
-        return False
+def happened(task: str, failure: Failure | None, rollout: Rollout) -> bool:
+    """Whether the drawn outcome came about without doubt: reached or far from it, moved or not moved at all."""
+    touched = bool(rollout.touching_S.any())
     if failure is None:
-        touched = task == "reach" or bool(rollout.touching_S.any())
-        return touched and bool(rollout.success_S.any()) and rollout.progress_S[-1] >= DONE
-    if rollout.success_S.any() or rollout.progress_S[-1] > UNDONE:
+        reached = bool(rollout.success_S.any() and rollout.progress_S[-1] >= DONE)
+        return reached and (touched or task == "reach")
+    set_in = rollout.fault_step >= 0 or failure in ("missed", "wrong_place")
+    if not set_in or rollout.success_S.any() or rollout.progress_S[-1] > UNDONE:
         return False
-    if SPECS[task].goal and np.linalg.norm(rollout.centre_xy_OT2[-1, -1] - rollout.centre_xy_OT2[-2, -1]) < APART:
-        return False
-    touched, set_in = bool(rollout.touching_S.any()), rollout.fault_step >= 0 or failure in ("missed", "wrong_place")
     if task == "reach":
-        return rollout.moved and set_in
+        return rollout.moved
     if failure in ("missed", "turned_back") or not touched:
-        return set_in and not touched and rollout.moved_m <= STILL_M and failure not in ("dropped", "wrong_place")
-    return set_in and rollout.moved
+        untouched = not touched and rollout.moved_m <= STILL_M and rollout.gap_m >= NEAR_M
+        return untouched and failure not in ("dropped", "wrong_place")
+    return rollout.moved
+
+
+def shows(spec: Spec, failure: Failure | None, film: Film) -> bool:
+    """Whether the camera sees it: object and goal throughout, the gripper at the end, and a miss as a miss."""
+    inside_OT: np.ndarray = np.abs(film.centre_xy_OT2 - 500).max(axis=2) < 500 - MARGIN
+    if not (inside_OT[1:].all() and inside_OT[0, -1] and film.visible_OT[1:, (0, -1)].all()):
+        return False
+    apart = np.linalg.norm(film.centre_xy_OT2[-1, -1] - film.centre_xy_OT2[-2, -1])
+    return failure is None or not spec.goal or bool(apart >= APART)
+
+
+def shoot(setting: Stage, rollout: Rollout) -> Film:
+    """Film a rollout on the stage where it ran, which must not have been reset since."""
+    shots = []
+    for pose in rollout.poses_TQ:
+        setting.strike(pose)
+        shots.append(_shot(setting, rollout.target_m))
+    pixels, position, centre, box, visible = (np.stack(column) for column in zip(*shots, strict=True))
+    return Film(
+        pixels, position.swapaxes(0, 1), centre.swapaxes(0, 1), box.swapaxes(0, 1), visible.swapaxes(0, 1)
+    )  # fmt: skip
 
 
 def _progress(spec: Spec, start_m: np.ndarray, target_m: np.ndarray) -> Callable[[np.ndarray], float]:
@@ -199,7 +237,7 @@ def _tell(observation: np.ndarray, fault: Fault, set_in: bool, start_m: np.ndarr
     return told
 
 
-def _shoot(setting: Stage, target_m: np.ndarray) -> tuple[np.ndarray, ...]:
+def _shot(setting: Stage, target_m: np.ndarray) -> tuple[np.ndarray, ...]:
     """Picture, then position, centre, box and visibility of the tracked things: gripper, object, goal."""
     pixels_HWC = setting.draw().copy()
     hand_m = setting.outline_m(setting.hand_geoms)
@@ -220,12 +258,7 @@ def _shoot(setting: Stage, target_m: np.ndarray) -> tuple[np.ndarray, ...]:
     return pixels_HWC, np.stack([m for _, m, _ in things]), np.stack(centres), np.stack(boxes), np.array(seen)
 
 
-def _frames(rollout: Rollout) -> Frames:
-    times_s_T = np.arange(FRAMES) / FPS
-    return Frames(rollout.pixels_THWC, times_s_T, FPS, FRAMES, "mujoco", FRAMES)
-
-
-def _timeline(task: str, seed: int, look: Look, failure: Failure | None, rollout: Rollout) -> Timeline:
+def _timeline(task: str, seed: int, look: Look, failure: Failure | None, rollout: Rollout, film: Film) -> Timeline:
     spec, family = SPECS[task], f"manipulation_{task}"
     named = "gripper" if task == "reach" else f"{look.colour} {spec.noun}"
     goal = f"{look.goal_colour} {spec.goal}" if spec.goal else ""
@@ -235,9 +268,7 @@ def _timeline(task: str, seed: int, look: Look, failure: Failure | None, rollout
     if goal:
         kinds.append((goal, look.goal_colour, "ball", "goal"))
     tracks = tuple(
-        ObjectTrack(
-            *kind, rollout.position_m_OT3[n], rollout.centre_xy_OT2[n], rollout.box_OT4[n], rollout.visible_OT[n]
-        )
+        ObjectTrack(*kind, film.position_m_OT3[n], film.centre_xy_OT2[n], film.box_OT4[n], film.visible_OT[n])
         for n, kind in enumerate(kinds)
     )
     facts: dict[str, Fact] = {
@@ -248,14 +279,12 @@ def _timeline(task: str, seed: int, look: Look, failure: Failure | None, rollout
         "goal": goal,
         "contact": bool(rollout.touching_S.any()) and task != "reach",
         "moved": rollout.moved,
-        "direction": _direction(rollout.centre_xy_OT2[0 if task == "reach" else 1]),
+        "direction": _direction(film.centre_xy_OT2[0 if task == "reach" else 1]),
         "progress": round(float(rollout.progress_S[-1]), 3),
     }
     facts["instruction"] = words(spec.instruction, facts)
     events = _events(named, failure, rollout, reaching=task == "reach")
-    return Timeline(
-        f"{family}_{seed}", family, seed, FPS, np.arange(FRAMES) / FPS, tracks, events, facts, story(facts)
-    )
+    return Timeline(f"{family}_{seed}", family, seed, FPS, np.arange(FRAMES) / FPS, tracks, events, facts, story(facts))
 
 
 def _direction(centre_xy_T2: np.ndarray) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 
-os.environ.setdefault("MUJOCO_GL", "osmesa")  # software rendering unless a display was chosen; read by mujoco's import
+if not {"MUJOCO_GL", "DISPLAY"} & set(os.environ):
+    os.environ["MUJOCO_GL"] = "osmesa"  # MuJoCo reads it on import
 
 import warnings
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ WRIST = ("right_l5", "right_l6", "right_hand")  # what else of the arm may touch
 SHOWN_GROUPS = 3  # geom groups 0, 1 and 2 are drawn; the rest are collision shapes
 GOAL_RADIUS_M = 0.035  # as drawn
 PUCK_M = (0.025, 0.028)  # radius and half height, larger than loaded so that it shows at 64 pixels
-CASE_RGB = (0.62, 0.58, 0.52)  # what a drawer, door or button sits in
+CASES = ("drawercase_link", "doorlockB", "buttonbox")  # what a drawer, door or button sits in
+CASE_RGB = (0.62, 0.58, 0.52)
 ARM_RGB = (0.33, 0.34, 0.37)  # grey, so that no object shares the arm's colour
 _PAINTED = (
     "geom_rgba", "geom_matid", "mat_rgba", "site_rgba", "site_size", "light_diffuse", "body_pos", "body_quat",
@@ -70,10 +72,12 @@ class Stage:
 
     def __init__(self, task: str) -> None:
         self.task, self.spec = task, SPECS[task]
-        self.env: Any = ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE[f"{self.spec.environment}-v3-goal-observable"](seed=0)
+        environments: Any = ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE
+        self.env = environments[f"{self.spec.environment}-v3-goal-observable"](seed=0)
         self.env._freeze_rand_vec, self.env.seeded_rand_vec = False, True  # places are drawn from env.seed at reset
         self.model, self.data = self.env.model, self.env.data
         self.model.vis.quality.offsamples = 0
+        self.model.vis.global_.offwidth = self.model.vis.global_.offheight = SIZE
         self._loaded = {name: getattr(self.model, name).copy() for name in _PAINTED}
         self._home_m = np.array(self.env.hand_init_pos)
         self.hand_geoms = self._geoms(*HAND)
@@ -88,7 +92,8 @@ class Stage:
 
     def policy(self) -> Any:
         """A fresh scripted policy for this task; its `get_action(observation)` gives 4 numbers in -1..1."""
-        return ENV_POLICY_MAP[f"{self.spec.environment}-v3"]()
+        policies: Any = ENV_POLICY_MAP
+        return policies[f"{self.spec.environment}-v3"]()
 
     def reset(self, seed: int, home_shift_m: np.ndarray) -> np.ndarray:
         """Put everything in its place for `seed`; returns the environment's observation (39 numbers)."""
@@ -111,7 +116,7 @@ class Stage:
         arm = (np.abs(model.geom_rgba - (0.5, 0.1, 0.1, 1.0)) < 1e-3).all(axis=1)
         model.geom_rgba[arm, :3] = ARM_RGB
         if self.task != "reach":
-            case = [g for g in self._geoms("drawercase_link", "doorlockB") if model.geom_group[g] < SHOWN_GROUPS]
+            case = [g for g in self._geoms(*CASES) if model.geom_group[g] < SHOWN_GROUPS]
             model.geom_matid[case] = -1
             model.geom_rgba[case] = (*CASE_RGB, 1.0)
             painted = [g for g in self.object_geoms if model.geom_group[g] < SHOWN_GROUPS]
@@ -130,6 +135,18 @@ class Stage:
         self.camera.distance = look.distance_m
         middle_m = 0.35 * self.object_m() + 0.35 * self.target_m() + 0.3 * self.env.tcp_center
         self.camera.lookat[:] = middle_m + look.shift_m
+
+    def pose(self) -> np.ndarray:
+        """The joint coordinates now, to come back to with `strike`."""
+        return np.array(self.data.qpos)
+
+    def strike(self, pose: np.ndarray) -> None:
+        """Take up a pose of the same attempt again; for pictures only, the motion is lost."""
+        self.data.qpos[:] = pose
+        mujoco.mj_kinematics(self.model, self.data)
+        mujoco.mj_camlight(self.model, self.data)
+        for name, place_m in self.env._target_site_config:
+            self.data.site(name).xpos[:] = place_m
 
     def draw(self) -> np.ndarray:
         """The picture now, uint8 (SIZE, SIZE, 3), without shadows and reflections."""

@@ -27,7 +27,7 @@ COLOURS: Mapping[str, tuple[float, float, float]] = {
 
 @dataclass(frozen=True)
 class Spec:
-    """One task. `{o}` in the wording stands for the object ("red drawer"), `{g}` for the goal ("blue goal")."""
+    """One task. `{o}` in the wording stands for the object ("red drawer"), `{g}` for the goal ("blue ball")."""
 
     environment: str  # Meta-World name without its version
     body: str  # body of the object that moves; empty for `reach`, whose object is the gripper
@@ -41,6 +41,7 @@ class Spec:
     failures: tuple[Failure, ...]
     azimuths_deg: tuple[float, float]  # two camera sides, mirrored so that left and right are balanced
     distance_m: float
+    early: tuple[int, int]  # control steps between which the arm is under way but has not touched anything
 
 
 FIXTURE: tuple[Failure, ...] = ("missed", "stopped", "turned_back")
@@ -49,35 +50,37 @@ PUCK: tuple[Failure, ...] = ("missed", "stopped", "dropped", "wrong_place")
 SPECS: Mapping[str, Spec] = {
     "drawer_close": Spec(
         "drawer-close", "drawer_link", "drawer", "", "close it", "close the {o}", "Did the arm close the {o}?",
-        "is closed", "is still open", FIXTURE, (160.0, 20.0), 0.85,
+        "is closed", "is still open", FIXTURE, (160.0, 20.0), 0.85, (25, 48),
     ),
     "drawer_open": Spec(
         "drawer-open", "drawer_link", "drawer", "", "open it", "open the {o}", "Did the arm open the {o}?",
-        "is open", "is not fully open", FIXTURE, (160.0, 20.0), 0.85,
+        "is open", "is not fully open", FIXTURE, (160.0, 20.0), 0.85, (25, 60),
     ),
     "door_open": Spec(
         "door-open", "door_link", "door", "", "open it", "open the {o}", "Did the arm open the {o}?",
-        "is open", "is not fully open", FIXTURE, (160.0, 20.0), 1.15,
+        "is open", "is not fully open", FIXTURE, (160.0, 20.0), 1.15, (14, 30),
     ),
     "button_press": Spec(
         "button-press", "button", "button", "", "press it", "press the {o}", "Did the arm press the {o} all the way?",
-        "is pressed in", "is not pressed in", FIXTURE, (165.0, 15.0), 0.75,
+        "is pressed in", "is not pressed in", FIXTURE, (165.0, 15.0), 0.75, (22, 40),
     ),
     "button_press_topdown": Spec(
         "button-press-topdown", "button", "button", "", "press it", "press the {o} from above",
-        "Did the arm press the {o} all the way?", "is pressed in", "is not pressed in", FIXTURE, (205.0, 335.0), 0.75,
+        "Did the arm press the {o} all the way?", "is pressed in", "is not pressed in",
+        FIXTURE, (205.0, 335.0), 0.75, (25, 55),
     ),
     "push": Spec(
-        "push", "obj", "puck", "goal", "push it", "push the {o} to the {g}", "Did the arm push the {o} to the {g}?",
-        "is at the {g}", "is not at the {g}", PUCK, (205.0, 335.0), 0.65,
+        "push", "obj", "puck", "ball", "push it", "push the {o} to the {g}", "Did the arm push the {o} to the {g}?",
+        "is at the {g}", "is not at the {g}", PUCK, (205.0, 335.0), 0.65, (20, 34),
     ),
     "pick_place": Spec(
-        "pick-place", "obj", "puck", "goal", "pick it up", "pick up the {o} and bring it to the {g}",
-        "Did the arm bring the {o} to the {g}?", "is at the {g}", "is not at the {g}", PUCK, (205.0, 335.0), 0.65,
+        "pick-place", "obj", "puck", "ball", "pick it up", "pick up the {o} and bring it to the {g}",
+        "Did the arm bring the {o} to the {g}?", "is at the {g}", "is not at the {g}",
+        PUCK, (205.0, 335.0), 0.65, (12, 26),
     ),
     "reach": Spec(
         "reach", "", "gripper", "ball", "move to the ball", "move the {o} to the {g}", "Did the {o} reach the {g}?",
-        "is at the {g}", "is not at the {g}", ("stopped", "turned_back", "wrong_place"), (205.0, 335.0), 0.80,
+        "is at the {g}", "is not at the {g}", ("stopped", "turned_back", "wrong_place"), (205.0, 335.0), 0.80, (12, 30),
     ),
 }  # fmt: skip
 
