@@ -227,7 +227,7 @@ def quickstart(
     """
     from cosmos_reason import quickstart as tour
 
-    tour.main(out)
+    raise typer.Exit(0 if tour.main(out) else 1)
 
 
 @app.command()

@@ -27,9 +27,7 @@ SHIPPED = ("nano",)
 
 def model_folder(name: str) -> Path:
     """The folder of a shipped name or of a path; anything else is the caller's mistake."""
-    if name in SHIPPED:
-        return Path(str(files("cosmos_reason") / "assets" / name))
-    folder = Path(name)
+    folder = Path(str(files("cosmos_reason") / "assets" / name)) if name in SHIPPED else Path(name)
     if not folder.is_dir():
         raise UserError(f"no model {name!r}: wanted {', '.join(SHIPPED)} or a folder that training wrote")
     if not (folder / "config.json").is_file():

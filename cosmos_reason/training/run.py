@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -60,6 +60,12 @@ class RunLog:
         self._progress.stop()
         self._file.close()
         self._board.close()
+
+
+def precision(wanted: Literal["auto", "bf16", "fp32"]) -> Literal["bf16", "no"]:
+    """Mixed precision for Accelerate. "auto" takes bf16 where the hardware multiplies it: GPUs, AVX-512-BF16, AMX."""
+    fast = torch.cuda.is_available() or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return "bf16" if wanted == "bf16" or (wanted == "auto" and fast) else "no"
 
 
 def cosine(step: int, steps: int, peak: float, warmup: int, floor: float = 0.1) -> float:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from cosmos_reason.simulate.dataset import balance, read_set
 from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.training.frames import FrameStore
 from cosmos_reason.training.rows import Batch, RowMaker, batches
-from cosmos_reason.training.run import RunLog, adamw, cosine, forget_after, resume, save_checkpoint, set_lr
+from cosmos_reason.training.run import RunLog, adamw, cosine, forget_after, precision, resume, save_checkpoint, set_lr
 from cosmos_reason.types import Sample
 
 
@@ -38,7 +39,7 @@ class SFTRecipe(BaseModel):
     model: str = "nano"  # shipped name or a folder
     reset_language: bool = False  # start the language part anew and keep the encoder
     tokenizer: Path | None = None  # default: the model's own
-    train_set: Path
+    train_sets: tuple[Path, ...]
     out: Path
     cache: Path
     freeze_vision: bool = True
@@ -54,7 +55,7 @@ class SFTRecipe(BaseModel):
     log_every: int = 20
     save_every: int = 250
     keep: int = 2
-    bf16: bool = True
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
 
 
 def main(path: str, overrides: Sequence[str] = ()) -> Path:
@@ -64,7 +65,7 @@ def main(path: str, overrides: Sequence[str] = ()) -> Path:
 
 def finetune(recipe: SFTRecipe) -> Path:
     """Train, resuming from the newest checkpoint in `recipe.out` if there is one; the folder of the trained model."""
-    accelerator = Accelerator(mixed_precision="bf16" if recipe.bf16 else "no", cpu=not torch.cuda.is_available())
+    accelerator = Accelerator(mixed_precision=precision(recipe.precision), cpu=not torch.cuda.is_available())
     torch.manual_seed(recipe.seed)
     model, tokenizer = load_model(recipe.model)
     if recipe.tokenizer:
@@ -101,10 +102,10 @@ def finetune(recipe: SFTRecipe) -> Path:
 
 
 def training_samples(recipe: SFTRecipe) -> list[Sample]:
-    """The set's rows with balanced answers."""
-    samples = balance(read_set(recipe.train_set), recipe.seed)
+    """The sets' rows with balanced answers."""
+    samples = balance([sample for folder in recipe.train_sets for sample in read_set(folder)], recipe.seed)
     if not samples:
-        raise UserError(f"{recipe.train_set}: no sample is left after balancing; simulate more clips")
+        raise UserError(f"{', '.join(map(str, recipe.train_sets))}: no sample is left after balancing; simulate more clips")
     return samples
 
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +27,17 @@ from cosmos_reason.model.sizes import build
 from cosmos_reason.model.vlm import HybridVLM
 from cosmos_reason.simulate.dataset import read_set, read_timeline
 from cosmos_reason.training.frames import FrameStore, clip_key
-from cosmos_reason.training.run import RunLog, adamw, cosine, forget_after, order, resume, save_checkpoint, set_lr
+from cosmos_reason.training.run import (
+    RunLog,
+    adamw,
+    cosine,
+    forget_after,
+    order,
+    precision,
+    resume,
+    save_checkpoint,
+    set_lr,
+)
 from cosmos_reason.types import ObjectTrack, Sample, Timeline, VideoRef
 
 
@@ -36,7 +46,7 @@ class VisionRecipe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    train_set: Path
+    train_sets: tuple[Path, ...]
     out: Path
     cache: Path
     size: str = "nano"
@@ -52,7 +62,7 @@ class VisionRecipe(BaseModel):
     held_out_clips: int = 200
     log_every: int = 20
     save_every: int = 200
-    bf16: bool = True
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
 
 
 @dataclass(frozen=True)
@@ -173,15 +183,15 @@ def timeline_path(ref: VideoRef) -> Path:
 
 def pretrain(recipe: VisionRecipe) -> Path:
     """Train the encoder of a fresh model of the named size; the folder of the saved model."""
-    accelerator = Accelerator(mixed_precision="bf16" if recipe.bf16 else "no", cpu=not torch.cuda.is_available())
+    accelerator = Accelerator(mixed_precision=precision(recipe.precision), cpu=not torch.cuda.is_available())
     torch.manual_seed(recipe.seed)
-    samples = read_set(recipe.train_set)
+    samples = [sample for folder in recipe.train_sets for sample in read_set(folder)]
     store = FrameStore.build(samples, recipe.cache, recipe.frames, recipe.image_size)
     states = ClipStates(samples, store, None)
     held = (len(states.rows) - min(recipe.held_out_clips, len(states.rows) // 10)) * recipe.frames
     model = build(recipe.size)
     with torch.no_grad():
-        tokens, width = model.encode_frames(pixels_for(model, states.batch(np.arange(1))[0])).shape[1:]
+        tokens, width = model.encode_frames(model.normalise(states.batch(np.arange(1))[0])).shape[1:]
     head = Readout(states.slots, width, tokens)
     trained = nn.ModuleDict({"vision": model.vision, "head": head})
     trained, optimizer = accelerator.prepare(trained, adamw(trained, recipe.lr, recipe.weight_decay))
@@ -193,10 +203,10 @@ def pretrain(recipe: VisionRecipe) -> Path:
         pixels, truth = states.batch(np.array([next(ids) for _ in range(recipe.batch_frames)]))
         set_lr(optimizer, cosine(step, recipe.steps, recipe.lr, recipe.warmup))
         with accelerator.autocast():
-            read = head(model.encode_frames(pixels_for(model, pixels)))
+            read = head(model.encode_frames(model.normalise(pixels)))
         loss, metrics = readout_loss(read, truth)
         if not torch.isfinite(loss):
-            raise FloatingPointError(f"loss is {float(loss)} at step {step + 1}; lower lr ({recipe.lr}) or set bf16: false")
+            raise FloatingPointError(f"loss is {float(loss)} at step {step + 1}; lower lr ({recipe.lr}) or set precision: fp32")
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(trained.parameters(), recipe.clip_norm)
         optimizer.step()
@@ -211,11 +221,6 @@ def pretrain(recipe: VisionRecipe) -> Path:
     return save_model(model, states.slots, recipe.out)
 
 
-def pixels_for(model: HybridVLM, pixels_FHWC: Tensor) -> Tensor:
-    """uint8 frames -> the normalised (F, C, H, W) that the encoder takes."""
-    return model.normalise(pixels_FHWC)
-
-
 @torch.no_grad()
 def held_out_metrics(model: HybridVLM, head: Readout, states: ClipStates, first: int, accelerator: Accelerator) -> dict[str, float]:
     """Read-out accuracies on the clips kept out of training."""
@@ -225,7 +230,7 @@ def held_out_metrics(model: HybridVLM, head: Readout, states: ClipStates, first:
     for part in picks:
         pixels, truth = states.batch(part)
         with accelerator.autocast():
-            read = head(model.encode_frames(pixels_for(model, pixels)))
+            read = head(model.encode_frames(model.normalise(pixels)))
         sums.update(readout_loss(read, truth)[1])
     return {f"held_out_{name}": value / len(picks) for name, value in sums.items()}
 
