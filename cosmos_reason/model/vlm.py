@@ -235,15 +235,16 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
         return inputs
 
     def _expand_inputs_for_generation(  # type: ignore[override]
-        self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Tensor | None = None, **kwargs: Any
-    ) -> tuple[Tensor | None, dict[str, Any]]:
+        self,
+        expand_size: int = 1,
+        is_encoder_decoder: bool = False,
+        input_ids: torch.LongTensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.LongTensor | None, dict[str, Any]]:
         """Repeat rows for beams; the frames of a row are repeated together, so that they stay in order."""
         frames = {name: kwargs.pop(name) for name in ("pixel_values", "vision_features") if name in kwargs}
         new_ids, kwargs = super()._expand_inputs_for_generation(  # type: ignore[misc]
-            expand_size,
-            is_encoder_decoder,
-            input_ids,
-            **kwargs,
+            expand_size, is_encoder_decoder, input_ids, **kwargs
         )
         for name, value_F in frames.items():
             if value_F is not None and expand_size > 1 and input_ids is not None:
