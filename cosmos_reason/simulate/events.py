@@ -20,6 +20,7 @@ SHORTEST_MOVE_S = 0.2
 GAP_S = 0.2  # shorter pauses do not split a movement, nor do shorter gaps split a contact
 RISE_M = 0.2  # least height of a bounce that counts; heights from FLUTTER_M to RISE_M are neither yes nor no
 FLUTTER_M = 0.08
+FALL_M = 0.02  # least descent over the 0.05 s before a landing
 
 
 def find_events(record: Record, tracks: Sequence[ObjectTrack]) -> tuple[Event, ...]:
@@ -61,7 +62,7 @@ def rebounds(record: Record, name: str) -> list[tuple[float, float]]:
     """(seconds, metres of the rise that follows within the clip) for each landing on the floor."""
     z = record.path(name)[:, 2]
     landings = [round(start / STEP_S) for start, _ in spans(record.touching(name, "floor"), gap_s=0.0)]
-    landings = [step for step in landings if step > 0 and z[step - 1] - z[step] > 0.005]
+    landings = [step for step in landings if step > 0 and z[max(0, step - 4) : step].max() - z[step] > FALL_M]
     ends = [*landings, len(z)][1:]
     return [(a * STEP_S, float(z[a:b].max() - z[a])) for a, b in zip(landings, ends, strict=True)]
 
