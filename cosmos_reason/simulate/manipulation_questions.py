@@ -2,7 +2,8 @@
 
 Each answer comes from the timeline's facts, events and tracks, never from pixels. A function returns None where the
 clip does not decide its question clearly. Options are shuffled by the clip's name, so letters carry no information.
-A template's name carries the family, or for `action` the noun, because answers are to be balanced within it.
+`action` belongs to its noun ("manipulation_drawer") rather than to a task, because answers are balanced within a
+family's template and one task has one answer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from cosmos_reason.simulate.manipulation_tasks import SPECS, WRONG, Failure, Spe
 from cosmos_reason.types import LETTERS, Event, Gold, Kind, ObjectTrack, Sample, Timeline, VideoRef
 
 ROBOT, TIME, SPACE = "embodied.robot_arm", "common_sense.time", "common_sense.space"
-CUTS = (4, 12)  # frames at which a clip may be cut before the question what comes next
+CUTS = (2, 12)  # frames at which a clip may be cut before the question what comes next
 CLEAR_S = 0.1  # a cut keeps this far from the moment that changes the answer
 LIFTED_M = 0.05  # a puck that was picked up rises at least so far, one that was pushed less
 OFFERED = {"drawer": ("open it", "close it"), "puck": ("push it", "pick it up")}
@@ -34,7 +35,7 @@ def _sample(
 ) -> Sample:  # fmt: skip
     return Sample(
         f"{timeline.clip_id}/{template}", kind, question, answer, VideoRef(path, None, end_s), options,
-        think=think, ontology=ontology, family=timeline.family, template=f"{group or timeline.family}/{template}",
+        think=think, ontology=ontology, family=group or timeline.family, template=template,
     )  # fmt: skip
 
 
