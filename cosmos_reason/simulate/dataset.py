@@ -51,7 +51,8 @@ def write_set(
     folder = Path(folder)
     for name in ("videos", "timelines"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    wanted = [(family, first_seed + i) for i in range(clips_per_family) for family in families]
+    # Family by family: a manipulation task is costly to set up, and a process keeps only one.
+    wanted = [(family, first_seed + i) for family in families for i in range(clips_per_family)]
     missing = [(folder, family, seed) for family, seed in wanted if not _complete(folder, f"{family}_{seed}")]
     done = len(wanted) - len(missing)
     if progress:

@@ -52,15 +52,10 @@ def _throw(told: Told, asker: Asker) -> None:
         return
     asker.yes_no("bounces", MECHANICS, (f"Does {mover} bounce?", f"Does {mover} bounce on the floor?"), first, think)
     asker.number("how_often", MECHANICS, (f"How many times does {mover} bounce?",), told.number("bounces"), think)
-    counts = ("not at all", "once", "twice", "three times")
-    asker.choose(
-        "bounce_count",
-        MECHANICS,
-        (f"How often does {mover} bounce?",),
-        counts[int(told.number("bounces"))],
-        counts,
-        think,
-    )
+    if first:
+        counts = ("once", "twice", "three times")
+        often = counts[int(told.number("bounces")) - 1]
+        asker.choose("bounce_count", MECHANICS, (f"How often does {mover} bounce?",), often, counts, think)
     bounces = told.events("bounce", told.fact("mover"))
     if len(bounces) >= 2:
         asker.interval(

@@ -36,7 +36,7 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
     """A forward take; the registry turns it around when its outcome is "backward"."""
     kind = str(rng.choice(KINDS))
     take = {"bounce": _bounce, "tower": _tower, "scatter": _scatter, "slide": _slide}[kind](rng)
-    return Take(take.record, {**take.facts, "kind": kind, "outcome": outcome})
+    return Take(take.record, {"mover": take.facts["mover"], "kind": kind, "outcome": outcome})
 
 
 def _bounce(rng: np.random.Generator) -> Take:

@@ -62,13 +62,7 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
         else:
             return None
         result = OUTCOMES[0] if ending in ("out", "found") else OUTCOMES[1]
-        return {
-            "outcome": result,
-            "ending": ending,
-            "mover": ball.name,
-            "screen": "screen",
-            "possible": ending != "gone",
-        }
+        return {"outcome": result, "ending": ending, "mover": ball.name, "screen": "screen"}
 
     ending = (
         ("found" if outcome == OUTCOMES[0] else "gone") if lifted else ("out" if outcome == OUTCOMES[0] else "behind")

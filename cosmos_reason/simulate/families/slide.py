@@ -62,6 +62,6 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
             result = "passes"
         else:
             return None
-        return {"outcome": result, "mover": slider.name, "stops_in_view": at_rest_from(record, slider.name, 0.25)}
+        return {"outcome": result, "mover": slider.name}
 
     return search(propose, judge, {"outcome": outcome})
