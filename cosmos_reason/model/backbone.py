@@ -28,6 +28,9 @@ class Layer(nn.Module):
         super().__init__()
         self.norm = RMSNorm(config.hidden_size, config.layer_norm_epsilon)
         self.mixer = MIXERS[symbol](config)
+        for name in ("out_proj", "down_proj", "o_proj"):
+            if (projection := getattr(self.mixer, name, None)) is not None:
+                projection.writes_residual = True  # initialisation makes these smaller
 
     def forward(
         self,

@@ -28,7 +28,7 @@ from transformers.utils import ModelOutput
 
 from cosmos_reason.errors import UserError
 from cosmos_reason.model import vision
-from cosmos_reason.model.backbone import Backbone, Layer
+from cosmos_reason.model.backbone import Backbone
 from cosmos_reason.model.cache import HybridCache
 from cosmos_reason.model.config import HybridConfig, HybridVLMConfig, VisionConfig
 from cosmos_reason.model.mamba2 import Mamba2
@@ -189,7 +189,8 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
         std = self.config.initializer_range
         if isinstance(module, (nn.Linear, nn.Conv2d)):
             if isinstance(module, nn.Linear):
-                init.trunc_normal_(module.weight, std=std)
+                smaller = text.rescale_prenorm_residual and getattr(module, "writes_residual", False)
+                init.trunc_normal_(module.weight, std=std / text.num_hidden_layers**0.5 if smaller else std)
             else:
                 init.kaiming_normal_(module.weight)
             if module.bias is not None:
@@ -208,8 +209,6 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
                 init.constant_(scale, self.config.vision_config.layer_scale_init)
         elif isinstance(module, Mamba2):
             _init_mamba(module, text)
-        elif isinstance(module, Layer) and text.rescale_prenorm_residual:
-            _rescale_output(module, text)
 
     def _prepare_cache_for_generation(  # type: ignore[override]
         self, generation_config: Any, model_kwargs: dict[str, Any], mode: Any, batch_size: int, max_cache_length: int
@@ -266,13 +265,6 @@ def _init_mamba(mixer: Mamba2, config: HybridConfig) -> None:
     init.uniform_(mixer.conv1d.weight, -bound, bound)
     if mixer.conv1d.bias is not None:
         init.uniform_(mixer.conv1d.bias, -bound, bound)
-
-
-def _rescale_output(layer: Layer, config: HybridConfig) -> None:
-    """Divide the projection that writes to the residual by √layers (children were initialised before their parent)."""
-    for name in ("out_proj", "down_proj", "o_proj"):
-        if (projection := getattr(layer.mixer, name, None)) is not None:
-            init.trunc_normal_(projection.weight, std=config.initializer_range / config.num_hidden_layers**0.5)
 
 
 def register() -> None:

@@ -158,7 +158,9 @@ def test_gradients_of_the_scan(length):
     torch.manual_seed(0)
     shapes = [(1, length, 4, 2), (1, length, 4), (4,), (1, length, 2, 3), (1, length, 2, 3), (1, 4, 2, 3)]
     x, dt, A, B, C, state = (torch.rand(s, dtype=torch.float64, requires_grad=True) for s in shapes)
-    assert torch.autograd.gradcheck(lambda *a: chunked_scan(a[0], a[1], -a[2], a[3], a[4], 4, a[5]), (x, dt, A, B, C, state))
+    assert torch.autograd.gradcheck(
+        lambda *a: chunked_scan(a[0], a[1], -a[2], a[3], a[4], 4, a[5]), (x, dt, A, B, C, state)
+    )
 
 
 def test_a_scalar_case_by_hand():

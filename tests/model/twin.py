@@ -35,7 +35,9 @@ def text_config(**changes) -> HybridConfig:
 
 def tiny(seed: int = 0, **changes) -> HybridVLM:
     """A tiny model in fp64 with every weight drawn anew, so that no part of it is near zero or one."""
-    vision = VisionConfig(image_size=16, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8)
+    vision = VisionConfig(
+        image_size=16, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8
+    )
     torch.manual_seed(seed)
     config = HybridVLMConfig(text_config=text_config(**changes), vision_config=vision, projector_size=10)
     return stirred(HybridVLM(config)).double().eval()
@@ -65,7 +67,7 @@ def mamba(mixer, x_LD: Tensor) -> tuple[Tensor, Tensor]:
     inputs, outputs = [], []
     for x_D in x_LD.double():
         projected = mixer.in_proj.weight.double() @ x_D
-        z, raw, dt_raw = projected[:inner], projected[inner : -H], projected[-H:]
+        z, raw, dt_raw = projected[:inner], projected[inner:-H], projected[-H:]
         inputs.append(raw)
         mixed = mixer.conv1d.bias.double().clone()
         for lag in range(min(W, len(inputs))):
