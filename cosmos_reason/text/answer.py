@@ -68,21 +68,20 @@ def split_thinking(text: str, opened: bool = False) -> tuple[str, str, bool]:
 
     A closing tag without an opening one makes all that stands before it thinking. `opened`: begin inside thinking.
     """
-    thoughts: list[str] = []
-    rest: list[str] = []
+    stretches: list[tuple[bool, str]] = []  # within thinking or not, in the order of the text
     inside, begin = opened, 0
     for tag in _THINK_TAG.finditer(text):
         closing = tag[1] == "/"
         if closing and not inside:
-            thoughts += [*rest, text[begin : tag.start()]]
-            rest = []
+            stretches = [(True, stretch) for _, stretch in stretches]
+            inside = True
         elif inside != closing:
             continue  # an opening tag within thinking is part of the thought
-        else:
-            (thoughts if inside else rest).append(text[begin : tag.start()])
+        stretches.append((inside, text[begin : tag.start()]))
         inside, begin = not closing, tag.end()
-    (thoughts if inside else rest).append(text[begin:])
-    return "".join(thoughts).strip(), "".join(rest).strip(), not inside
+    stretches.append((inside, text[begin:]))
+    thought, rest = ("".join(stretch for within, stretch in stretches if within is side) for side in (True, False))
+    return thought.strip(), rest.strip(), not inside
 
 
 def final_text(rest: str) -> tuple[str, bool]:

@@ -2,8 +2,8 @@
 
 Evidence in falling rank, for a letter: the whole text is an option's text · the last answer statement ("the answer is
 B", "Answer: B", a box) · a line that is only a letter, the last one · lines that begin with one and the same letter ·
-the last line is an option's text · one single letter is named in passing ("option C", "(C)"). Two letters of equal rank
-are no answer. Never random, never a capital out of a word; "a" and "I" before a word are words.
+the last line is an option's text · one single letter is named in passing ("option C", "(C)", "so C"). Two letters of
+equal rank are no answer. Never random, never a capital out of a word; "a" and "I" before a word are words.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ _REASON = re.compile(rf"{BECAUSE}|\s+(?:is|was)\b", re.IGNORECASE)
 _SECOND = re.compile(
     r"\s*(?:(?:,\s*)?\b(?:and|or)\b|[/&])\s*[(\[]?[A-Z]\b(?!')|\s*[,;]\s*[(\[]?[A-Z][)\]]?(?:\s*$|\s*[.,;)\n]|\s+(?:and|or)\b)"
 )
+_QUOTED = re.compile(r"(?<!\w)'([A-Za-z])'(?!\w)")
 _ARTICLE = re.compile(r"^(?:an?|the)\s+")
 _RUN = re.compile(r"[A-Z]{2,}\b")
 _NAMED = re.compile(
     r"(?<!not )(?<!n't )(?:"
     r"\b(?:option|choice|choose|pick|select|go with)\s+\(?(?P<named>[A-Za-z])(?:\)|(?![\w'\-)]))"
-    r"|\((?P<bracketed>[A-Z])\))"
+    r"|\((?P<bracketed>[A-Z])\)"
+    r"|\b(?:it is|it's|is|so|thus|hence|therefore)[\s,:]+(?P<concluded>[A-Z])(?![\w'\-)]))"
     r"(?!\s+(?:is|was|seems|looks)\s+(?:not|wrong|incorrect|false|impossible|unlikely)|\s+(?:is|was|does|ca)n't|\s+cannot)",
     re.IGNORECASE,
 )
@@ -47,7 +49,7 @@ def read_letter(text: str, options: Sequence[str]) -> str | None:
     """The one offered letter that the text states. Example: ``read_letter("(b) left", ("up", "left"))`` is "B"."""
     if (whole := _option_letter(text, options)) is not None:
         return whole
-    text = plain(text)
+    text = _QUOTED.sub(r"\1", plain(text))
     offered = LETTERS[: len(options)]
     for segment in stated(text):
         segment = re.sub(rf"^[\s#>•-]*{FILLER}", "", segment, flags=re.IGNORECASE)
@@ -138,12 +140,13 @@ def _leading_letter(segment: str, before_word: bool) -> str | None:
 
 
 def _named(text: str, offered: str) -> list[str]:
-    """Letters named in passing and not denied; a bracketed one must be a capital."""
+    """Letters named in passing and not denied; capitals only, unless a word like "option" stands before."""
     found = []
     for match in _NAMED.finditer(text):
-        letter = match["named"] or match["bracketed"]
-        article = letter in "aiI" and match["named"] is not None and not _STOP.match(text[match.end() :])
-        if not article and (match["named"] or letter.isupper()) and letter.upper() in offered:
+        letter = match["named"] or match["bracketed"] or match["concluded"]
+        ends = match["bracketed"] is not None or _STOP.match(text, match.end()) is not None
+        accepted = ends or letter not in "aiI" if match["named"] else ends and letter.isupper()
+        if accepted and letter.upper() in offered:
             found.append(letter.upper())
     return found
 

@@ -59,7 +59,10 @@ STATED = [
     ("I cannot see", 10, None),
     ("The answer is a dog.", 4, None),
     ("A dog runs.", 4, None),
-    ("A cat, so B", 4, None),
+    ("A cat, so B", 4, "B"),
+    ("A cat", 4, None),
+    ("It is a cat. So I cannot tell.", 10, None),
+    ("so d", 4, None),
     ("The answer is T.", 4, None),
     ("", 4, None),
     # several letters are no single choice, the last statement counts
@@ -147,6 +150,12 @@ STATED = [
     ("Answer: B. Not A.", 4, "B"),
     ("I'd go with B.", 4, "B"),
     ("B and C", 4, None),
+    ("The right option is 'B'.", 4, "B"),
+    ("It is B.", 4, "B"),
+    ("Therefore, C", 4, "C"),
+    ("It is not B.", 4, None),
+    ("So A moves", 4, None),
+    ("I pick a ball.", 4, None),
     ("I watched it closely.\nGrey floor", 4, "D"),
     ("It is not the red ball and not the blue box", 4, None),
 ]
@@ -401,6 +410,7 @@ def test_thinking_opened_by_the_prompt() -> None:
 def test_split_thinking_and_final_text() -> None:
     assert split_thinking("<think>a</think></think>b") == ("a", "b", True)
     assert split_thinking("a</think>b") == ("a", "b", True)
+    assert split_thinking("x<think>a</think>b</think>c") == ("xab", "c", True)
     assert split_thinking("<think>a") == ("a", "", False)
     assert split_thinking("<think>a</think>b<think>c</think>d") == ("ac", "bd", True)
     assert final_text("say <answer>1</answer> or <answer>2</answer>.") == ("2", True)

@@ -50,7 +50,7 @@ def test_text_round_trips(tokenizer: PreTrainedTokenizerFast, text: str) -> None
 
 
 def test_digits_and_line_breaks_are_single(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
-    tokenizers.train(["2025 2025\n\n2025 0.25 0.25\n\nuser\nuser\n"] * 50, 300, tmp_path)
+    tokenizers.train(["2025 2025\n\n2025 0.25 0.25\n\nuser\nuser\n \n \n"] * 50, 300, tmp_path)
     learned = [token for token in tokenizers.load(tmp_path).get_vocab() if any(c in token for c in "0123456789Ċ")]
     assert {token for token in learned if len(token) > 1} == set()
     pieces = tokenizer.convert_ids_to_tokens(plain_ids(tokenizer, "2025\n\n7"))
