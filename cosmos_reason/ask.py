@@ -80,7 +80,7 @@ def sample_of(request: AskRequest) -> Sample:
     if len(request.options) == 1 or len(request.options) > len(LETTERS):
         raise UserError(f"{len(request.options)} option(s) given: wanted none, or 2 to {len(LETTERS)}")
     if not request.question.strip():
-        raise UserError("the question is empty: write what you want to know, e.g. \"Does the tower fall?\"")
+        raise UserError('the question is empty: write what you want to know, e.g. "Does the tower fall?"')
     kind = request.kind
     if kind is None and request.options:
         kind = "choice"

@@ -46,7 +46,11 @@ def first_questions() -> list[tuple[str, Sample, str]]:
     options = ("The car turns", "The car stands still", "The car drives backwards")
     note = "nano has seen simulated physics only: this shows that real video works, not that nano understands it."
     return [
-        ("A simulated clip", Sample("quick-sim", "binary", "Does the moving object hit the other one?", "yes", simulated), ""),
+        (
+            "A simulated clip",
+            Sample("quick-sim", "binary", "Does the moving object hit the other one?", "yes", simulated),
+            "",
+        ),
         ("A real clip", Sample("quick-real", "choice", "What does the car do?", "A", real, options), note),
     ]
 
@@ -79,7 +83,12 @@ def small_set(out: Path) -> Path:
     with Progress() as bar:
         task = bar.add_task("simulating")
         return write_set(
-            out / "train", FAMILIES, TRAIN_CLIPS, 500_000_000, 2, lambda n, total: bar.update(task, completed=n, total=total)
+            out / "train",
+            FAMILIES,
+            TRAIN_CLIPS,
+            500_000_000,
+            2,
+            lambda n, total: bar.update(task, completed=n, total=total),
         )
 
 
@@ -91,7 +100,9 @@ def fresh_model(out: Path) -> Path:
     return save_model(model, tokenizer, out / "fresh")
 
 
-def measured(name: str, model: str, samples: Sequence[Sample], out: Path) -> tuple[dict[str, Accuracy], dict[str, Record]]:
+def measured(
+    name: str, model: str, samples: Sequence[Sample], out: Path
+) -> tuple[dict[str, Accuracy], dict[str, Record]]:
     """Accuracy by family and overall, and the records behind it."""
     with Progress() as bar:
         task = bar.add_task(f"evaluating {name}", total=len(samples))
@@ -144,22 +155,30 @@ def main(out: Path = OUT) -> bool:
     shipped, _ = measured("shipped", "nano", samples, out)
     minutes = (time.monotonic() - start) / 60
     lead = (
-        f"A hybrid Mamba-2/attention vision-language model, {STEPS} steps of fine-tuning on {TRAIN_CLIPS} simulated clips "
-        f"a family, measured on {len(samples)} questions about clips of seeds it has not seen. {minutes:.1f} minutes."
+        f"A hybrid Mamba-2/attention vision-language model, {STEPS} steps of fine-tuning on {TRAIN_CLIPS} simulated "
+        f"clips a family, measured on {len(samples)} questions about clips of unseen seeds. {minutes:.1f} minutes."
     )
     html = page(
         "cosmos_reason quickstart",
         lead,
         [
             ("Asked of the shipped model", "".join(example_card(e) for e in asked)),
-            ("Accuracy, % [95% interval clustered by clip]", accuracy_table({"before": before, "after": after, "shipped nano": shipped})),
+            (
+                "Accuracy, % [95% interval clustered by clip]",
+                accuracy_table({"before": before, "after": after, "shipped nano": shipped}),
+            ),
             ("Training loss", loss_curve(out / "sft" / "metrics.jsonl")),
-            ("What the freshly trained model answers", "".join(map(example_card, answered_examples(samples, records, nano)))),
+            (
+                "What the freshly trained model answers",
+                "".join(map(example_card, answered_examples(samples, records, nano))),
+            ),
         ],
     )
     path = out / "report.html"
     path.write_text(html)
-    console.print(f"\nbefore {before['all']}\nafter  {after['all']}\nnano   {shipped['all']}\nreport: {path}  ({minutes:.1f} min)")
+    console.print(
+        f"\nbefore {before['all']}\nafter  {after['all']}\nnano   {shipped['all']}\nreport: {path}  ({minutes:.1f} min)"
+    )
     gain = after["all"].mean - before["all"].mean
     ok = after["all"].low > before["all"].high and minutes <= 10
     figures = {"before": before["all"].mean, "after": after["all"].mean, "gain": gain, "minutes": round(minutes, 2)}

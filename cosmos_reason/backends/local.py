@@ -88,11 +88,13 @@ class LocalBackend:
         )
 
     def _text(self, ids: list[int]) -> str:
-        return self.tokenizer.decode(ids, skip_special_tokens=True)
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
     def _inputs(self, prompts: Sequence[Prompt]) -> tuple[Tensor, Tensor, Tensor | None]:
         """Left-padded ids, attention mask and encoder features of all media of the batch, in order."""
-        rows = [render(p, self.tokenizer, self.model.tokens_per_frame, add_generation_prompt=True).ids_L for p in prompts]
+        rows = [
+            render(p, self.tokenizer, self.model.tokens_per_frame, add_generation_prompt=True).ids_L for p in prompts
+        ]
         length = max(len(row) for row in rows)
         ids_BL = np.full((len(rows), length), self.tokenizer.pad_token_id, dtype=np.int64)
         mask_BL = np.zeros_like(ids_BL)

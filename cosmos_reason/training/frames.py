@@ -1,4 +1,4 @@
-"""Frame store: samples' videos -> one memory-mapped uint8 array of resized frames, decoded once and shared by every run.
+"""Frame store: samples' videos -> one memory-mapped uint8 array of resized frames, decoded once, shared by every run.
 
 `FrameStore.build` decodes each distinct clip of a sample list in worker processes, writes `frames.npy` and `index.json`
 into a new folder and renames it last, so that a store either exists whole or not at all. Clips that fail to decode are
@@ -37,7 +37,9 @@ def resize_frames(pixels_THWC: np.ndarray, size: int) -> np.ndarray:
     """Antialiased square resize to (T, size, size, 3) uint8; pictures of that size already are passed through."""
     if pixels_THWC.shape[1:3] == (size, size):
         return pixels_THWC
-    frames = [Image.fromarray(p).resize((size, size), Image.Resampling.BILINEAR, reducing_gap=None) for p in pixels_THWC]
+    frames = [
+        Image.fromarray(p).resize((size, size), Image.Resampling.BILINEAR, reducing_gap=None) for p in pixels_THWC
+    ]
     return np.stack([np.asarray(frame) for frame in frames])
 
 

@@ -88,7 +88,8 @@ def adamw(model: nn.Module, lr: float, weight_decay: float) -> torch.optim.AdamW
     Vectors (norms, biases, A_log, D, dt_bias), the convolution and embeddings take no decay: the state-space scalars
     set time constants, and shrinking them changes how long the model remembers.
     """
-    decay, plain = [], []
+    decay: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
@@ -114,7 +115,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def save_checkpoint(accelerator: Accelerator, folder: Path, step: int, keep: int = 2) -> None:
-    """Write weights, optimiser and random state to a new folder, rename it last, then drop all but the newest `keep`."""
+    """Write weights, optimiser and random state to a new folder, rename it last, then keep the newest `keep` only."""
     target = folder / "checkpoints" / f"step_{step}"
     partial = target.with_name(target.name + ".partial")
     if accelerator.is_main_process:

@@ -1,6 +1,6 @@
 """Supervised fine-tuning: `cosmos-reason sft train/sft_nano.yaml`.
 
-set -> frame store -> (frozen encoder: features cached once) -> rows -> loss on assistant tokens -> checkpoints -> model.
+sets -> frame store -> (frozen encoder: features cached once) -> rows -> loss on assistant tokens -> model.
 The loop below is the whole recipe; each step it calls stands in a file of its own.
 """
 
@@ -70,6 +70,8 @@ def finetune(recipe: SFTRecipe) -> Path:
     model, tokenizer = load_model(recipe.model)
     if recipe.tokenizer:
         tokenizer = tokenizers.load(recipe.tokenizer)
+    if tokenizer is None:
+        raise UserError(f"{recipe.model} holds no tokenizer.json: name a tokenizer folder in the recipe (tokenizer: ...)")
     if recipe.reset_language:
         model.reset_language(len(tokenizer))
     samples = training_samples(recipe)
@@ -105,7 +107,9 @@ def training_samples(recipe: SFTRecipe) -> list[Sample]:
     """The sets' rows with balanced answers."""
     samples = balance([sample for folder in recipe.train_sets for sample in read_set(folder)], recipe.seed)
     if not samples:
-        raise UserError(f"{', '.join(map(str, recipe.train_sets))}: no sample is left after balancing; simulate more clips")
+        raise UserError(
+            f"{', '.join(map(str, recipe.train_sets))}: no sample is left after balancing; simulate more clips"
+        )
     return samples
 
 
@@ -144,7 +148,7 @@ def encode_all(model: HybridVLM, store: FrameStore, path: Path, batch: int = 32)
     partial = path.with_suffix(".partial.npy")
     model.eval()
     count = len(store.rows)
-    out: np.ndarray | None = None
+    out: np.memmap | None = None
     for first in track(range(0, count, batch), "encoding clips"):
         pixels = torch.from_numpy(np.asarray(store.pixels_NTHWC[first : min(first + batch, count)]))
         features = model.encode_frames(model.normalise(pixels.flatten(0, 1))).unflatten(0, pixels.shape[:2])

@@ -105,7 +105,9 @@ class Readout(nn.Module):
         self.position = nn.Parameter(torch.randn(tokens, width) * 0.02)
         self.query = nn.Parameter(torch.randn(len(slots.names), width) * 0.02)
         self.attend = nn.MultiheadAttention(width, 4, batch_first=True)
-        self.mix = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.mix = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
         self.norm = nn.LayerNorm(width)
         self.read = nn.Linear(width, 1 + 4 + len(slots.shapes))
 
@@ -206,7 +208,9 @@ def pretrain(recipe: VisionRecipe) -> Path:
             read = head(model.encode_frames(model.normalise(pixels)))
         loss, metrics = readout_loss(read, truth)
         if not torch.isfinite(loss):
-            raise FloatingPointError(f"loss is {float(loss)} at step {step + 1}; lower lr ({recipe.lr}) or set precision: fp32")
+            raise FloatingPointError(
+                f"loss is {float(loss)} at step {step + 1}; lower lr ({recipe.lr}) or set precision: fp32"
+            )
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(trained.parameters(), recipe.clip_norm)
         optimizer.step()
@@ -222,7 +226,9 @@ def pretrain(recipe: VisionRecipe) -> Path:
 
 
 @torch.no_grad()
-def held_out_metrics(model: HybridVLM, head: Readout, states: ClipStates, first: int, accelerator: Accelerator) -> dict[str, float]:
+def held_out_metrics(
+    model: HybridVLM, head: Readout, states: ClipStates, first: int, accelerator: Accelerator
+) -> dict[str, float]:
     """Read-out accuracies on the clips kept out of training."""
     total = len(states.rows) * states.visible.shape[1]
     sums: Counter[str] = Counter()
@@ -241,4 +247,3 @@ def save_model(model: HybridVLM, slots: Slots, out: Path) -> Path:
     model.save_pretrained(folder)
     (folder / "readout_slots.json").write_text(json.dumps({"names": slots.names, "shapes": slots.shapes}))
     return folder
-

@@ -38,7 +38,9 @@ def test_other_kinds_are_left_alone():
 
 def questions(clips=3, per_clip=5):
     return [
-        Sample(f"{c}/{q}", "binary", f"Is it number {q}?", "yes" if q % 2 else "no", VideoRef(f"{c}.mp4"), think="Seen.")
+        Sample(
+            f"{c}/{q}", "binary", f"Is it number {q}?", "yes" if q % 2 else "no", VideoRef(f"{c}.mp4"), think="Seen."
+        )
         for c in range(clips)
         for q in range(per_clip)
     ]

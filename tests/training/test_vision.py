@@ -38,7 +38,9 @@ def test_rare_names_are_no_slots():
 
 
 def test_loss_by_hand():
-    truth = Truth(torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.0, 0.0, 0.5, 0.5], [0.0] * 4]]), torch.tensor([[1, -1]]))
+    truth = Truth(
+        torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.0, 0.0, 0.5, 0.5], [0.0] * 4]]), torch.tensor([[1, -1]])
+    )
     read = (torch.zeros(1, 2), torch.full((1, 2, 4), 0.25), torch.zeros(1, 2, 3))
     loss, metrics = readout_loss(read, truth)
     assert float(loss) == pytest.approx(4 * math.log(2) + 5 * 0.25 + 0.5 * math.log(3))
