@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import av
 import numpy as np
@@ -25,6 +25,7 @@ from cosmos_reason.errors import DataError
 
 SCAN_BYTES = 512 * 2**20  # larger files are not read through: only what is needed is sought out
 STILL_BRANDS = frozenset({"avif", "heic", "heix", "mif1"})  # pictures in an mp4 box
+DECODING_ORDER = frozenset({"avi", "asf"})  # containers that stamp packets in the order of decoding
 # libav refuses packets of Theora streams that common encoder builds wrote; players leave the last picture standing.
 LENIENT_CODECS = frozenset({"theora"})
 
@@ -91,16 +92,19 @@ def _main_stream(path: str, container: InputContainer) -> VideoStream:
     """The stream a player would show: libav's best one, cover pictures of music files left out."""
     name = container.format.name
     moving = _moving_streams(container)
+    readable = [stream for stream in moving if stream.codec_context]
     if name == "tty":  # libav would draw a text file as a terminal
         raise DataError(path, "a text file, not a video; give a video file")
     if not moving and container.streams.audio:
         raise DataError(path, "audio only, no video stream; give a file with pictures")
     if not moving:
         raise DataError(path, "no video stream; give a file with pictures")
+    if not readable:
+        raise DataError(path, "its video is in a coding that no decoder here knows; convert it, e.g. to H.264")
     if name == "image2" or name.endswith("_pipe") or container.metadata.get("major_brand") in STILL_BRANDS:
-        raise DataError(path, f"a still picture ({moving[0].codec_context.name}), not a video; give a video file")
+        raise DataError(path, f"a still picture ({readable[0].codec_context.name}), not a video; give a video file")
     best = container.streams.best("video")
-    return best if isinstance(best, VideoStream) and best in moving else moving[0]
+    return best if isinstance(best, VideoStream) and best in readable else readable[0]
 
 
 def _moving_streams(container: InputContainer) -> list[VideoStream]:
@@ -133,7 +137,7 @@ def index_video(path: str) -> Index:
     stamps_s_N, fps = scan.stamps_s_N, header_fps
     if scan.counted:
         fps = header_fps or 25.0  # libav's own assumption for streams without any clock
-        stamps_s_N = np.arange(len(stamps_s_N)) / fps
+        stamps_s_N = _even(stamps_s_N, fps)
     elif len(stamps_s_N) > 1:
         fps = (len(stamps_s_N) - 1) / float(stamps_s_N[-1] - stamps_s_N[0])
     frame_s = scan.last_duration_s or (1 / fps if fps else 0.0)
@@ -219,10 +223,14 @@ def _scan(path: str) -> _Scan:
         except (av.error.FFmpegError, ValueError) as error:
             cut = f"its data break off ({reason(error)})"
         promised_s = _promised_end(container, stream)
+        # B-frames are shown in another order than they are stored: stamps that rise with storage aren't presentation.
+        reorders = stream.codec_context.has_b_frames and container.format.name in DECODING_ORDER
     if not stamps:
         raise DataError(path, "no picture can be read from it; it may be cut off")
-    if all(pts is not None for pts in stamps):
-        known, key_pts = (np.unique(np.array(pts, dtype=np.int64)) for pts in (stamps, keys))
+    known = np.array([pts for pts in stamps if pts is not None], dtype=np.int64)
+    rising = bool((np.diff(known) > 0).all())
+    if len(known) == len(stamps) == len(np.unique(known)) and not (reorders and rising):
+        known, key_pts = np.unique(known), np.unique(np.array(keys, dtype=np.int64))
         if len(key_pts) and len(known) > 1:
             known = known[known >= key_pts[0]]  # what precedes the first key frame can't be shown
         stamps_s_N, last_s = known * time_base, end_s - float(known[-1]) * time_base
@@ -250,7 +258,7 @@ def _promised_end(container: InputContainer, stream: VideoStream) -> float:
 
 
 def _decoded_stamps(path: str) -> _Scan:
-    """Stamps of a stream whose packets have none (elementary streams, old AVI): decode it once, keeping only times."""
+    """Stamps of a stream whose packets have none or wrong ones (elementary streams, old AVI): decode, keep times."""
     stamps: list[float | None] = []
     with open_video(path) as (container, stream):
         stream.thread_type = "AUTO"
@@ -262,6 +270,25 @@ def _decoded_stamps(path: str) -> _Scan:
     times_s = np.array([np.nan if t is None else t for t in stamps], dtype=np.float64)
     counted = bool(np.isnan(times_s).any() or (np.diff(times_s) <= 0).any())
     return _Scan(times_s, np.empty(0), False, 0.0, counted)
+
+
+def restamped(index: Index) -> Index:
+    """The index with the stamps that decoding gives, where packets are stamped otherwise (H.264 with B-frames in AVI).
+
+    DataError where decoding gives another number of frames: then some are damaged.
+    """
+    scan = _decoded_stamps(index.path)
+    if len(scan.stamps_s_N) != len(index.stamps_s_N):
+        counts = f"{len(scan.stamps_s_N)} of its {len(index.stamps_s_N)} pictures can be decoded"
+        raise DataError(index.path, f"damaged: {counts}; fetch it again")
+    stamps_s_N = _even(scan.stamps_s_N, index.fps) if scan.counted else scan.stamps_s_N
+    return replace(index, stamps_s_N=stamps_s_N, keys_s_K=np.empty(0), counted=scan.counted)
+
+
+def _even(stamps_s_N: np.ndarray, fps: float) -> np.ndarray:
+    """As many stamps at an even rate from the first one on, or from 0 where that isn't known."""
+    first_s = 0.0 if np.isnan(stamps_s_N[0]) else float(stamps_s_N[0])
+    return first_s + np.arange(len(stamps_s_N)) / fps
 
 
 def _estimated_stamps(container: InputContainer, stream: VideoStream) -> np.ndarray | None:

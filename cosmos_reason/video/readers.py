@@ -31,7 +31,11 @@ from cosmos_reason.video.container import Index, open_video, reason
 from cosmos_reason.video.sample import TICK_S
 
 DECORD_BATCH_BYTES = 64 * 2**20  # full-size frames that decord may hold at a time
-ASSUMED_KEY_GAP_S = 5.0  # in files too large to be read through: decode on for so long before seeking is tried
+ASSUMED_KEY_GAP_S = 5.0  # where a seek lands late or key frames aren't known: begin so long before the target
+# Elsewhere decord was seen to return other frames than it was asked for without a word: after a seek (ASF, MPEG-TS,
+# H.263 in AVI) or behind a damaged picture (MPEG-2).
+DECORD_CONTAINERS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "flv"})
+DECORD_CODECS = frozenset({"h264", "hevc", "vp8", "vp9"})
 
 _stderr_lock = threading.Lock()  # the process has one stderr
 
@@ -41,6 +45,10 @@ def fast_reader() -> Callable[[Index, np.ndarray, tuple[int, int]], Pictures] | 
     if importlib.util.find_spec("decord") is not None:
         return read_decord
     return read_torchcodec if importlib.util.find_spec("torchcodec") is not None else None
+
+
+class Unmatched(DataError):
+    """A wanted stamp belongs to no decoded frame: the file is damaged, or its packets are stamped wrongly."""
 
 
 class Doubt(Exception):
@@ -63,8 +71,10 @@ def read_decord(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pi
     """Frames by number through decord. Raises Doubt where decord's view differs from the container's."""
     if index.rotation or index.has_alpha or index.video_streams > 1:
         raise Doubt("decord knows neither rotation nor alpha, nor which of several streams is meant")
-    if index.open_gop or index.lenient or not index.exact:
-        raise Doubt("decord miscounts frames after a seek into an open group, and reads huge files through")
+    if index.open_gop or index.container not in DECORD_CONTAINERS or index.codec not in DECORD_CODECS:
+        raise Doubt("decord miscounts after a seek into an open group, and in older containers and codings")
+    if not index.exact:
+        raise Doubt("decord reads huge files through")
     import decord  # heavy, and not built for every platform
 
     pixels_THWC = np.empty((len(wanted_T), size[1], size[0], 3), dtype=np.uint8)
@@ -142,17 +152,19 @@ def read_pyav(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pict
     Raises DataError where anything on the way is damaged, or a wanted frame can't be shown.
     """
     targets_s = index.stamps_s_N[wanted_T]
-    chosen = None if index.counted else _sweep(index, targets_s, size, seeking=True)
-    if chosen is None or _misses(
-        index, targets_s, chosen
-    ):  # some containers land wrong or count time anew after a seek
-        chosen = _sweep(index, targets_s, size, seeking=False)
+    # Some containers land behind the target or restart their clock after a seek: then from further back, then in order.
+    chosen: list[Picture] | None = None
+    for margin_s in (0.0, ASSUMED_KEY_GAP_S, None):
+        if margin_s is None or not index.counted:
+            chosen = _sweep(index, targets_s, size, margin_s)
+        if chosen is not None and not _misses(index, targets_s, chosen):
+            break
     assert chosen is not None, "a sweep from the start lands"
     times_s_T = np.array([time_s for time_s, _ in chosen], dtype=np.float64)
     for worst in _misses(index, targets_s, chosen)[:1]:
         missing = f"the frame at {targets_s[worst]:.3f} s can't be decoded"
         nearest = f"the nearest that can is at {times_s_T[worst]:.3f} s"
-        raise DataError(index.path, f"damaged: {missing}, {nearest}; fetch the file again")
+        raise Unmatched(index.path, f"damaged: {missing}, {nearest}; fetch the file again")
     # A faulty or estimated stream can answer two targets with one frame: it is given once, as in any short clip.
     _, kept = np.unique(times_s_T, return_index=True)
     return Pictures(np.stack([chosen[i][1] for i in kept]), times_s_T[kept], f"pyav {av.__version__}")
@@ -165,25 +177,24 @@ def _misses(index: Index, targets_s: np.ndarray, chosen: list[Picture]) -> list[
     return [i for i, (time_s, _) in enumerate(chosen) if abs(time_s - targets_s[i]) > TICK_S]
 
 
-def _sweep(index: Index, targets_s: np.ndarray, size: tuple[int, int], seeking: bool) -> list[Picture] | None:
+def _sweep(index: Index, targets_s: np.ndarray, size: tuple[int, int], margin_s: float | None) -> list[Picture] | None:
     """(stamp, picture) nearest to each rising target, in one pass over the file that jumps over what nobody wants.
 
-    None where a seek landed behind its target: this container can't be sought in.
+    A jump aims `margin_s` before the key frame that a target needs; None: no jumps, everything in order. Returns None
+    where a jump landed behind its target: this container can't be sought in so.
     """
     chosen: list[Picture] = []
     with open_video(index.path) as (container, stream):
-        # An open group entered by a seek lacks references by design, which strict decoding would take for damage.
-        strict = not (index.lenient or index.open_gop)
-        stream.codec_context.options = {"err_detect": "explode"} if strict else {}
         # Frame threads would report a refused packet one picture late.
         stream.thread_type = "SLICE" if index.lenient else "AUTO"
         stream.codec_context.thread_count = 2
         pictures = _pictures(index, container, stream)
         before, after = None, next(pictures, None)
         for target_s in targets_s.tolist():
-            key_s = _key_before(index, target_s) if seeking else None
-            if after is not None and key_s is not None and key_s > after[0] + TICK_S:
-                container.seek(_ticks(key_s, stream), stream=stream, backward=True)
+            key_s = None if margin_s is None else _key_before(index, target_s)
+            entry_s = None if key_s is None or margin_s is None else key_s - margin_s
+            if after is not None and entry_s is not None and entry_s > after[0] + TICK_S:
+                container.seek(_ticks(entry_s, stream), stream=stream, backward=True)
                 pictures = _pictures(index, container, stream, from_key=True)
                 before, after = None, next(pictures, None)
                 if after is None or after[0] > target_s + TICK_S:
@@ -228,7 +239,7 @@ def _pictures(
             assert isinstance(frame, VideoFrame), "a video stream decodes to video frames"
             keyed = keyed or bool(frame.key_frame)
             sound = sound or bool(frame.key_frame)
-            time_s = shown / index.fps if index.counted else frame.time
+            time_s = index.stamps_s_N[0] + shown / index.fps if index.counted else frame.time
             shown += 1
             if frame.is_corrupt and not keyed:
                 continue  # a recording that begins between two key frames

@@ -61,6 +61,7 @@ def write(
             video = container.add_stream(codec, rate=fps, options={**QUIET.get(codec, {}), **(options or {})})
             video.width, video.height, video.pix_fmt = *size, pix_fmt
             video.codec_context.time_base = clock
+            video.codec_context.thread_count = 1  # the tests' own processes fill the cores
             if rotation is not None:
                 video.set_display_rotation(rotation)
             videos.append(video)

@@ -12,6 +12,7 @@ from PIL import Image
 from cosmos_reason.errors import DataError
 from cosmos_reason.video import container
 from cosmos_reason.video.container import index_video
+from cosmos_reason.video.readers import read_pyav
 from tests.video import make
 
 
@@ -115,6 +116,21 @@ def test_leading_pictures_that_the_file_discards_are_not_counted(tmp_path):
     stamps_s, pictures = make.truth(edited)
     assert make.number(pictures[0]) == 13
     np.testing.assert_allclose(index.stamps_s_N, stamps_s, atol=1e-9)
+
+
+def test_pictures_before_the_first_key_frame_are_not_counted(tmp_path):
+    """A recording that begins between two key frames: three pictures gone, the next seven lack their key frame."""
+    whole, torn = make.write(tmp_path / "whole.mkv", 40, 10, options={"g": "10", "bf": "0"}), str(tmp_path / "torn.mkv")
+    with av.open(whole) as source, av.open(torn, "w") as target:
+        video = target.add_stream_from_template(source.streams.video[0])
+        for packet in list(source.demux(video=0))[3:]:
+            if packet.size:
+                packet.stream = video
+                target.mux(packet)
+    index = index_video(torn)
+    np.testing.assert_allclose(index.stamps_s_N, np.arange(10, 40) / 10, atol=1e-3)
+    pictures = read_pyav(index, np.array([0, 7, 29]), (128, 96))
+    assert make.numbers(pictures.pixels_THWC) == [10, 17, 39]
 
 
 def test_elementary_streams_without_stamps_are_counted(tmp_path):

@@ -116,6 +116,26 @@ def test_times_are_on_the_containers_clock(name, tmp_path):
     assert stamps_s[0] >= 5.0
 
 
+@pytest.mark.parametrize("name", ["a.avi", "a.asf"])
+def test_packets_that_are_stamped_in_another_order_than_shown(name, tmp_path):
+    """H.264 with B-frames in containers older than B-frames: packet stamps are in decoding order."""
+    path = make.write(tmp_path / name, 60, 10, options={"g": "20", "bf": "2"})
+    seen = decode(VideoRef(path), FrameSpec(count=7))
+    assert make.numbers(seen.pixels_THWC) == np.round((seen.times_s_T - seen.times_s_T[0]) * 10).tolist()
+    assert seen.times_s_T[-1] - seen.times_s_T[0] == pytest.approx(5.9)
+    assert seen.source_frames == 60
+
+
+@pytest.mark.parametrize("name", ["a.ts", "a.asf"])
+def test_containers_without_an_index_give_the_right_frames(name, tmp_path):
+    """decord alone answers other frames than it was asked for in these, without a word."""
+    path = make.write(tmp_path / name, 200, 10, "mpeg2video", options={"g": "20", "bf": "0"})
+    seen = decode(VideoRef(path), FrameSpec(count=5))
+    stamps_s, _ = make.truth(path)
+    assert make.numbers(seen.pixels_THWC) == np.searchsorted(stamps_s, seen.times_s_T - 1e-3).tolist()
+    assert seen.backend.startswith("pyav")
+
+
 def test_of_several_streams_one_is_shown(tmp_path):
     seen = decode(VideoRef(make.write(tmp_path / "a.mkv", 10, 10, streams=2)), FrameSpec(count=10))
     assert make.numbers(seen.pixels_THWC) == list(range(10))
