@@ -31,7 +31,8 @@ DONE, UNDONE = 0.7, 0.55  # progress that a success must reach and a failure mus
 STILL_M, MOVED_M = 0.006, 0.025  # an object's largest displacement is clearly none below, clearly some above…
 MOVED_SHARE = 0.15  # …when it is also this share of the whole way
 UNDER_WAY = 24  # step from which the gripper has left its first place
-NEAR_M = 0.06  # a gripper that does not touch the object stays this far from it
+RETREAT_M = (0.0, 0.0, 0.1)  # an arm that turns back goes to this place over its first one, clear of the object
+NEAR_M = 0.05  # a gripper that does not touch the object stays this far from it
 APART = 110.0  # after a failure, object and goal are this far apart in the picture, of 1000
 MARGIN = 30.0  # the object's centre stays this far inside the picture, of 1000
 
@@ -147,7 +148,8 @@ def draw_fault(spec: Spec, kind: Failure | None, rng: np.random.Generator) -> Fa
 def roll(setting: Stage, observation: np.ndarray, fault: Fault, speed: float) -> Rollout:
     """Run one attempt from a dressed stage: physics only, no pictures."""
     policy = setting.policy()
-    start_m, target_m, home_m = setting.object_m(), setting.target_m(), np.array(setting.env.get_endeff_pos())
+    start_m, target_m = setting.object_m(), setting.target_m()
+    home_m = setting.env.get_endeff_pos() + RETREAT_M
     advance = _progress(setting.spec, start_m, target_m)
     poses, object_S, progress_S, touching_S, success_S, gap_S = [], [start_m], [0.0], [], [], []
     fault_step, effort = -1, -1.0
