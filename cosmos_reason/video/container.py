@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import av
 import numpy as np
@@ -270,19 +270,6 @@ def _decoded_stamps(path: str) -> _Scan:
     times_s = np.array([np.nan if t is None else t for t in stamps], dtype=np.float64)
     counted = bool(np.isnan(times_s).any() or (np.diff(times_s) <= 0).any())
     return _Scan(times_s, np.empty(0), False, 0.0, counted)
-
-
-def restamped(index: Index) -> Index:
-    """The index with the stamps that decoding gives, where packets are stamped otherwise (H.264 with B-frames in AVI).
-
-    DataError where decoding gives another number of frames: then some are damaged.
-    """
-    scan = _decoded_stamps(index.path)
-    if len(scan.stamps_s_N) != len(index.stamps_s_N):
-        counts = f"{len(scan.stamps_s_N)} of its {len(index.stamps_s_N)} pictures can be decoded"
-        raise DataError(index.path, f"damaged: {counts}; fetch it again")
-    stamps_s_N = _even(scan.stamps_s_N, index.fps) if scan.counted else scan.stamps_s_N
-    return replace(index, stamps_s_N=stamps_s_N, keys_s_K=np.empty(0), counted=scan.counted)
 
 
 def _even(stamps_s_N: np.ndarray, fps: float) -> np.ndarray:

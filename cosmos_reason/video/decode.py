@@ -12,8 +12,8 @@ import numpy as np
 from cosmos_reason.errors import DataError
 from cosmos_reason.types import Frames, VideoRef
 from cosmos_reason.video import supervise
-from cosmos_reason.video.container import Index, index_video, restamped
-from cosmos_reason.video.readers import Doubt, Pictures, Unmatched, fast_reader, read_pyav
+from cosmos_reason.video.container import Index, index_video
+from cosmos_reason.video.readers import Doubt, Pictures, fast_reader, read_pyav
 from cosmos_reason.video.sample import FrameSpec, check_range, choose, fit
 
 
@@ -43,13 +43,6 @@ def decode_in_process(ref: VideoRef, spec: FrameSpec, only_pyav: bool = False) -
     """
     check_range(ref)
     index = index_video(ref.path)
-    try:
-        return _frames(index, ref, spec, only_pyav)
-    except Unmatched:
-        return _frames(restamped(index), ref, spec, only_pyav)
-
-
-def _frames(index: Index, ref: VideoRef, spec: FrameSpec, only_pyav: bool) -> Frames:
     choice = choose(index.stamps_s_N, spec, ref, index.frame_s)
     size = fit(index.width, index.height, spec.max_pixels)
     pictures = _read(index, np.unique(choice.indices_T), size, only_pyav)

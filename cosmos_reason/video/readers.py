@@ -47,10 +47,6 @@ def fast_reader() -> Callable[[Index, np.ndarray, tuple[int, int]], Pictures] | 
     return read_torchcodec if importlib.util.find_spec("torchcodec") is not None else None
 
 
-class Unmatched(DataError):
-    """A wanted stamp belongs to no decoded frame: the file is damaged, or its packets are stamped wrongly."""
-
-
 class Doubt(Exception):
     """This decoder may not read this file rightly; another one should."""
 
@@ -164,7 +160,7 @@ def read_pyav(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pict
     for worst in _misses(index, targets_s, chosen)[:1]:
         missing = f"the frame at {targets_s[worst]:.3f} s can't be decoded"
         nearest = f"the nearest that can is at {times_s_T[worst]:.3f} s"
-        raise Unmatched(index.path, f"damaged: {missing}, {nearest}; fetch the file again")
+        raise DataError(index.path, f"damaged: {missing}, {nearest}; fetch the file again")
     # A faulty or estimated stream can answer two targets with one frame: it is given once, as in any short clip.
     _, kept = np.unique(times_s_T, return_index=True)
     return Pictures(np.stack([chosen[i][1] for i in kept]), times_s_T[kept], f"pyav {av.__version__}")
