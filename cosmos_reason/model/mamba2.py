@@ -103,12 +103,11 @@ class Mamba2(nn.Module):
         )
         dt_BLH = F.softplus(at_least_fp32(dt_BLH) + at_least_fp32(self.dt_bias)).clamp(*config.time_step_limit)
         if mask_BL is not None:
-            # Padding must not enter the window of a later token, nor, through the convolution's bias, the state.
+            # Padding must not enter the window of a later token (hence zero before the convolution) nor, through the
+            # convolution's bias, the state (a time step of zero adds nothing and decays nothing).
             xBC_BLC = xBC_BLC * mask_BL[..., None]
             dt_BLH = dt_BLH * mask_BL[..., None]
         xBC_BLC = at_least_fp32(F.silu(self._convolve(xBC_BLC, mask_BL, state)))
-        if mask_BL is not None:
-            xBC_BLC = xBC_BLC * mask_BL[..., None]
         y_BLI = self._scan(xBC_BLC, dt_BLH, state, seen)
         return self.out_proj(self.norm(y_BLI, z_BLI))
 
