@@ -1,4 +1,4 @@
-"""Whose failure it is: the caller's (`UserError`), the data's (`DataError`), or ours (any other exception, with traceback).
+"""Whose failure it is: the caller's (`UserError`), the data's (`DataError`), or ours (anything else, with traceback).
 
 The command line prints the first two as one sentence and exits with 2; everything else is a bug and stays loud.
 """

@@ -26,7 +26,7 @@ from cosmos_reason.simulate.registry import FAMILIES
 from cosmos_reason.text.answer import gold_text, parse, score
 from cosmos_reason.text.chat import prompt_for
 from cosmos_reason.training.sft import SFTRecipe, finetune
-from cosmos_reason.types import Sample, VideoRef
+from cosmos_reason.types import LETTERS, Sample, VideoRef
 from cosmos_reason.video import decode
 
 OUT = Path("runs/quickstart")
@@ -48,7 +48,7 @@ def first_questions() -> list[tuple[str, Sample, str]]:
     return [
         (
             "A simulated clip",
-            Sample("quick-sim", "binary", "Does the moving object hit the other one?", "yes", simulated),
+            Sample("quick-sim", "binary", "Does the black ball hit the blue box?", "yes", simulated),
             "",
         ),
         ("A real clip", Sample("quick-real", "choice", "What does the car do?", "A", real, options), note),
@@ -65,7 +65,15 @@ def ask_example(backend: LocalBackend, title: str, sample: Sample, note: str, co
         console.print(piece, end="", markup=False, highlight=False)
     console.print()
     answer = parse(text, sample)
-    return Example(title, frames, sample.question, answer.think, shown_answer(sample, text), note=note)
+    right = score(answer, sample).value == 1.0
+    return Example(
+        title, frames, written(sample), answer.think, shown_answer(sample, text), gold_text(sample), right, note
+    )
+
+
+def written(sample: Sample) -> str:
+    """The question and its options, one a line."""
+    return "\n".join([sample.question, *(f"({LETTERS[i]}) {option}" for i, option in enumerate(sample.options))])
 
 
 def shown_answer(sample: Sample, text: str) -> str:
@@ -74,7 +82,7 @@ def shown_answer(sample: Sample, text: str) -> str:
     if answer.status != "ok":
         return f"none ({answer.status})"
     if answer.letter and sample.options:
-        return f"{answer.letter} {sample.options['ABCDEFGHIJ'.index(answer.letter)]}"
+        return f"{answer.letter} {sample.options[LETTERS.index(answer.letter)]}"
     return answer.final
 
 
@@ -123,10 +131,9 @@ def answered_examples(samples: Sequence[Sample], records: dict[str, Record], bac
         if sample is None:
             continue
         text = records[sample.id].text
-        options = "".join(f"\n({letter}) {o}" for letter, o in zip("ABCDEFGHIJ", sample.options, strict=False))
         examples.append(
             Example(
-                family, decode(sample.video, backend.spec), sample.question + options, parse(text, sample).think,
+                family, decode(sample.video, backend.spec), written(sample), parse(text, sample).think,
                 shown_answer(sample, text), gold_text(sample), score(parse(text, sample), sample).value == 1.0,
             )
         )  # fmt: skip

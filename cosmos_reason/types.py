@@ -124,7 +124,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class Answer:
-    """A parsed completion. `letter` is set for choices with one right option; `value` holds the typed value otherwise."""
+    """A parsed completion. `letter` is set for choices with one right option, else `value` holds the answer."""
 
     think: str
     final: str

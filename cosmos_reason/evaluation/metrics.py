@@ -39,7 +39,7 @@ class Accuracy:
 
 
 def chance_of(sample: Sample) -> float:
-    """What guessing scores: 1/2 for binary, 1/K for choice with one right option, 0 for kinds without finite guesses."""
+    """What guessing scores: 1/2 for binary, 1/K for choice with one right option, 0 where guesses are not finite."""
     if sample.kind == "binary":
         return 0.5
     if sample.kind == "choice":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -94,7 +95,7 @@ class FrameStore:
         progress: Callable[[int, int], None] | None = None,
     ) -> FrameStore:
         """Decode what `samples` need, once; a store for the same clips, count and size is opened instead of made."""
-        refs = list({clip_key(s.video): s.video for s in samples}.values())
+        refs = [ref for _, ref in sorted({clip_key(s.video): s.video for s in samples}.items())]
         if not refs:
             raise UserError("no sample to take frames from: give a set with at least one row")
         stamp = hashlib.sha256(json.dumps([[clip_key(r), _file_stamp(r.path)] for r in refs]).encode()).hexdigest()[:16]
@@ -165,5 +166,6 @@ def _decoded(
     if workers <= 1:
         yield from map(_decode_one, tasks)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    # Spawned: a fork would copy the threads' locks of a process that has torch loaded.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(_decode_one, tasks, chunksize=16)

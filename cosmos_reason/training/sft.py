@@ -71,7 +71,9 @@ def finetune(recipe: SFTRecipe) -> Path:
     if recipe.tokenizer:
         tokenizer = tokenizers.load(recipe.tokenizer)
     if tokenizer is None:
-        raise UserError(f"{recipe.model} holds no tokenizer.json: name a tokenizer folder in the recipe (tokenizer: ...)")
+        raise UserError(
+            f"{recipe.model} holds no tokenizer.json: name a tokenizer folder in the recipe (tokenizer: ...)"
+        )
     if recipe.reset_language:
         model.reset_language(len(tokenizer))
     samples = training_samples(recipe)
@@ -150,7 +152,7 @@ def encode_all(model: HybridVLM, store: FrameStore, path: Path, batch: int = 32)
     count = len(store.rows)
     out: np.memmap | None = None
     for first in track(range(0, count, batch), "encoding clips"):
-        pixels = torch.from_numpy(np.asarray(store.pixels_NTHWC[first : min(first + batch, count)]))
+        pixels = torch.from_numpy(np.array(store.pixels_NTHWC[first : min(first + batch, count)]))
         features = model.encode_frames(model.normalise(pixels.flatten(0, 1))).unflatten(0, pixels.shape[:2])
         if out is None:
             shape = (count, *features.shape[1:])

@@ -162,6 +162,8 @@ class ClipStates:
 
     def __init__(self, samples: Sequence[Sample], store: FrameStore, slots: Slots | None) -> None:
         refs = list({clip_key(s.video): s.video for s in samples if s.video in store}.values())
+        # Shuffled, so that the clips held out at the end are of every family and set.
+        refs = [refs[i] for i in np.random.default_rng(0).permutation(len(refs))]
         timelines = [read_timeline(timeline_path(ref)) for ref in refs]
         self.slots = slots or Slots.collect(timelines)
         self.rows = np.array([store.row(ref) for ref in refs])
