@@ -135,7 +135,7 @@ class Pictures:
 
 def cached_features(model: HybridVLM, store: FrameStore, cache: Path) -> np.ndarray:
     """Encode every frame of the store once; (N, T, S, D) float16, memory-mapped, keyed by weights and clips."""
-    stamp = hashlib.sha256(json.dumps(sorted(store.rows)).encode())
+    stamp = hashlib.sha256(json.dumps(list(store.rows)).encode())
     for parameter in model.vision.parameters():
         stamp.update(parameter.detach().float().numpy().tobytes())
     path = cache / f"features-{stamp.hexdigest()[:16]}.npy"
