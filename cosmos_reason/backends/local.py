@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
 
 from cosmos_reason.errors import UserError
 from cosmos_reason.model.generate import Sampling, generate, stream
@@ -38,6 +39,7 @@ def model_folder(name: str) -> Path:
 def load_model(name: str) -> tuple[HybridVLM, PreTrainedTokenizerFast | None]:
     """Weights in fp32 and the tokenizer beside them (None where the folder has none, as after encoder pre-training)."""
     folder = model_folder(name)
+    transformers_logging.disable_progress_bar()  # nano loads in milliseconds; the bar would stand between answers
     model = HybridVLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = tokenizers.load(folder) if (folder / "tokenizer.json").is_file() else None
     return model.eval(), tokenizer

@@ -55,8 +55,11 @@ class RunLog:
         if not self._progress.console.is_terminal:  # a log file gets lines instead of a redrawn bar
             self._progress.console.print(f"step {step}  {note}")
 
-    def close(self) -> None:
-        """Stop the bar and close the files."""
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop the bar and close the files, also when the run is interrupted."""
         self._progress.stop()
         self._file.close()
         self._board.close()

@@ -85,23 +85,26 @@ def finetune(recipe: SFTRecipe) -> Path:
     model, optimizer = accelerator.prepare(model.train(), adamw(model, recipe.lr, recipe.weight_decay))
     done = resume(accelerator, recipe.out)
     forget_after(recipe.out, done)
-    log = RunLog(recipe.out, "sft", recipe.steps, done)
-    for step, batch in enumerate(batches(maker, recipe.batch_size, tokenizer.pad_token_id, done, recipe.steps), done):
-        set_lr(optimizer, lr := cosine(step, recipe.steps, recipe.lr, recipe.warmup))
-        with accelerator.autocast():
-            loss = loss_of(model, pictures, batch)
-        check_finite(loss, step + 1, batch, recipe)
-        accelerator.backward(loss)
-        norm = accelerator.clip_grad_norm_(model.parameters(), recipe.clip_norm)
-        optimizer.step()
-        optimizer.zero_grad()
-        log.step(step + 1)
-        if (step + 1) % recipe.log_every == 0:
-            tokens = int(batch.attention_BL.sum())
-            log.metrics(step + 1, {"loss": float(loss.detach()), "lr": lr, "grad_norm": float(norm), "tokens": tokens})
-        if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
-            save_checkpoint(accelerator, recipe.out, step + 1, recipe.keep)
-    log.close()
+    with RunLog(recipe.out, "sft", recipe.steps, done) as log:
+        for step, batch in enumerate(
+            batches(maker, recipe.batch_size, tokenizer.pad_token_id, done, recipe.steps), done
+        ):
+            set_lr(optimizer, lr := cosine(step, recipe.steps, recipe.lr, recipe.warmup))
+            with accelerator.autocast():
+                loss = loss_of(model, pictures, batch)
+            check_finite(loss, step + 1, batch, recipe)
+            accelerator.backward(loss)
+            norm = accelerator.clip_grad_norm_(model.parameters(), recipe.clip_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+            log.step(step + 1)
+            if (step + 1) % recipe.log_every == 0:
+                tokens = int(batch.attention_BL.sum())
+                log.metrics(
+                    step + 1, {"loss": float(loss.detach()), "lr": lr, "grad_norm": float(norm), "tokens": tokens}
+                )
+            if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
+                save_checkpoint(accelerator, recipe.out, step + 1, recipe.keep)
     return save_model(accelerator.unwrap_model(model), tokenizer, recipe.out / "final")
 
 

@@ -201,29 +201,28 @@ def pretrain(recipe: VisionRecipe) -> Path:
     trained, optimizer = accelerator.prepare(trained, adamw(trained, recipe.lr, recipe.weight_decay))
     done = resume(accelerator, recipe.out)
     forget_after(recipe.out, done)
-    log = RunLog(recipe.out, "vision", recipe.steps, done)
-    ids = order(held, recipe.seed, done * recipe.batch_frames)
-    for step in range(done, recipe.steps):
-        pixels, truth = states.batch(np.array([next(ids) for _ in range(recipe.batch_frames)]))
-        set_lr(optimizer, cosine(step, recipe.steps, recipe.lr, recipe.warmup))
-        with accelerator.autocast():
-            read = head(model.encode_frames(model.normalise(pixels)))
-        loss, metrics = readout_loss(read, truth)
-        if not torch.isfinite(loss):
-            raise FloatingPointError(
-                f"loss is {float(loss)} at step {step + 1}; lower lr ({recipe.lr}) or set precision: fp32"
-            )
-        accelerator.backward(loss)
-        accelerator.clip_grad_norm_(trained.parameters(), recipe.clip_norm)
-        optimizer.step()
-        optimizer.zero_grad()
-        log.step(step + 1)
-        if (step + 1) % recipe.log_every == 0:
-            log.metrics(step + 1, {"loss": float(loss.detach()), **metrics})
-        if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
-            log.metrics(step + 1, held_out_metrics(model, head, states, held, accelerator))
-            save_checkpoint(accelerator, recipe.out, step + 1)
-    log.close()
+    with RunLog(recipe.out, "vision", recipe.steps, done) as log:
+        ids = order(held, recipe.seed, done * recipe.batch_frames)
+        for step in range(done, recipe.steps):
+            pixels, truth = states.batch(np.array([next(ids) for _ in range(recipe.batch_frames)]))
+            set_lr(optimizer, cosine(step, recipe.steps, recipe.lr, recipe.warmup))
+            with accelerator.autocast():
+                read = head(model.encode_frames(model.normalise(pixels)))
+            loss, metrics = readout_loss(read, truth)
+            if not torch.isfinite(loss):
+                raise FloatingPointError(
+                    f"loss is {float(loss)} at step {step + 1}; lower lr ({recipe.lr}) or set precision: fp32"
+                )
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(trained.parameters(), recipe.clip_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+            log.step(step + 1)
+            if (step + 1) % recipe.log_every == 0:
+                log.metrics(step + 1, {"loss": float(loss.detach()), **metrics})
+            if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
+                log.metrics(step + 1, held_out_metrics(model, head, states, held, accelerator))
+                save_checkpoint(accelerator, recipe.out, step + 1)
     return save_model(model, states.slots, recipe.out)
 
 
