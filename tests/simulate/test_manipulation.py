@@ -113,10 +113,29 @@ def test_a_clip_does_not_depend_on_the_clips_before_it() -> None:
     assert first.timeline.facts == again.timeline.facts and first.timeline.events == again.timeline.events
 
 
-def test_what_the_camera_looks_at_is_the_middle_of_the_picture() -> None:
+def test_projection_is_that_of_a_pinhole() -> None:
+    """By hand: 10 cm above and 10 cm to the camera's right of the point looked at, at distance d and elevation e."""
     setting = stage("reach")
     setting.draw()
-    np.testing.assert_allclose(setting.project(np.array(setting.camera.lookat)), [[500, 500]], atol=1e-3)
+    camera, middle_m = setting.camera, np.array(setting.camera.lookat)
+    azimuth, elevation = np.deg2rad(camera.azimuth), np.deg2rad(camera.elevation)
+    scale = 500 / np.tan(np.deg2rad(45 / 2))
+    above_y = 500 - scale * 0.1 * np.cos(elevation) / (camera.distance + 0.1 * np.sin(elevation))
+    beside_x = 500 + scale * 0.1 / camera.distance
+    beside_m = 0.1 * np.array([np.sin(azimuth), -np.cos(azimuth), 0.0])
+    points_m = middle_m + np.stack((np.zeros(3), np.array([0.0, 0.0, 0.1]), beside_m))
+    expected = [[500, 500], [500, above_y], [beside_x, 500]]
+    np.testing.assert_allclose(setting.project(points_m), expected, atol=0.01)
+
+
+def test_reset_takes_away_what_another_clip_changed() -> None:
+    setting = stage("reach")
+    setting.reset(5, np.zeros(3))
+    clean = setting.model.light_diffuse.copy(), setting.model.geom_size.copy()
+    setting.model.light_diffuse[:], setting.model.geom_size[:] = 0.123, 0.456
+    setting.reset(5, np.zeros(3))
+    np.testing.assert_array_equal(setting.model.light_diffuse, clean[0])
+    np.testing.assert_array_equal(setting.model.geom_size, clean[1])
 
 
 @pytest.mark.slow
