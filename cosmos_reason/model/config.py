@@ -72,7 +72,7 @@ class HybridConfig(PreTrainedConfig):
     time_step_floor: float = 1e-4
     time_step_limit: list[float] | tuple[float, float] = (0.0, math.inf)  # clamp of the time step, on every path
     layer_norm_epsilon: float = 1e-5
-    initializer_range: float = 0.02
+    initializer_range: float = 0.5  # of embeddings; linear layers start with a spread of 1 / √inputs
     rescale_prenorm_residual: bool = True  # output projections start smaller by sqrt(number of layers)
     pad_token_id: int | None = 0
     eos_token_id: int | list[int] | None = 2
