@@ -66,8 +66,9 @@ def _decode_one(task: tuple[VideoRef, int, int]) -> tuple[np.ndarray, np.ndarray
 
 @dataclass(frozen=True)
 class FrameStore:
-    """Resized frames of many clips. `pixels_NTHWC` is memory-mapped and read-only."""
+    """Resized frames of many clips. `pixels_NTHWC` is memory-mapped and read-only; `folder` is named by content."""
 
+    folder: Path
     pixels_NTHWC: np.ndarray
     times_s_NT: np.ndarray
     rows: dict[str, int]
@@ -109,6 +110,7 @@ class FrameStore:
         """Map a finished store."""
         index = json.loads((folder / "index.json").read_text())
         store = FrameStore(
+            folder,
             np.load(folder / "frames.npy", mmap_mode="r"),
             np.load(folder / "times.npy"),
             {key: row for row, key in enumerate(index["keys"])},

@@ -17,9 +17,30 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from accelerate import Accelerator
+from pydantic import BaseModel, ConfigDict
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
+
+
+class Recipe(BaseModel):
+    """What the recipes of all stages name. Paths are relative to where the command runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    train_sets: tuple[Path, ...]
+    out: Path
+    cache: Path
+    steps: int
+    lr: float = 1.5e-3
+    warmup: int = 100
+    weight_decay: float = 0.05
+    clip_norm: float = 1.0
+    seed: int = 0
+    log_every: int = 20
+    save_every: int = 250
+    keep: int = 2
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
 
 
 class RunLog:

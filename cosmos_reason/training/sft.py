@@ -7,15 +7,12 @@ The loop below is the whole recipe; each step it calls stands in a file of its o
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from pydantic import BaseModel, ConfigDict
 from rich.progress import track
 from torch import Tensor
 
@@ -27,35 +24,31 @@ from cosmos_reason.simulate.dataset import balance, read_set
 from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.training.frames import FrameStore
 from cosmos_reason.training.rows import Batch, RowMaker, batches
-from cosmos_reason.training.run import RunLog, adamw, cosine, forget_after, precision, resume, save_checkpoint, set_lr
+from cosmos_reason.training.run import (
+    Recipe,
+    RunLog,
+    adamw,
+    cosine,
+    forget_after,
+    precision,
+    resume,
+    save_checkpoint,
+    set_lr,
+)
 from cosmos_reason.types import Sample
 
 
-class SFTRecipe(BaseModel):
-    """`train/sft_nano.yaml`, typed. Paths are relative to where the command runs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class SFTRecipe(Recipe):
+    """`train/sft_nano.yaml`, typed."""
 
     model: str = "nano"  # shipped name or a folder
     reset_language: bool = False  # start the language part anew and keep the encoder
     tokenizer: Path | None = None  # default: the model's own
-    train_sets: tuple[Path, ...]
-    out: Path
-    cache: Path
     freeze_vision: bool = True
     steps: int = 3000
     batch_size: int = 24
     questions_per_row: int = 2
     max_tokens: int = 1024
-    lr: float = 1.5e-3
-    warmup: int = 100
-    weight_decay: float = 0.05
-    clip_norm: float = 1.0
-    seed: int = 0
-    log_every: int = 20
-    save_every: int = 250
-    keep: int = 2
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
 
 
 def main(path: str, overrides: Sequence[str] = ()) -> Path:
@@ -137,8 +130,8 @@ class Pictures:
 
 
 def cached_features(model: HybridVLM, store: FrameStore, cache: Path) -> np.ndarray:
-    """Encode every frame of the store once; (N, T, S, D) float16, memory-mapped, keyed by weights and clips."""
-    stamp = hashlib.sha256(json.dumps(list(store.rows)).encode())
+    """Encode every frame of the store once; (N, T, S, D) float16, memory-mapped, keyed by weights and store."""
+    stamp = hashlib.sha256(store.folder.name.encode())  # which changes with the clips' files, sizes and order
     for parameter in model.vision.parameters():
         stamp.update(parameter.detach().float().numpy().tobytes())
     path = cache / f"features-{stamp.hexdigest()[:16]}.npy"

@@ -14,12 +14,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,6 +27,7 @@ from cosmos_reason.model.vlm import HybridVLM
 from cosmos_reason.simulate.dataset import read_set, read_timeline
 from cosmos_reason.training.frames import FrameStore, clip_key
 from cosmos_reason.training.run import (
+    Recipe,
     RunLog,
     adamw,
     cosine,
@@ -41,28 +41,15 @@ from cosmos_reason.training.run import (
 from cosmos_reason.types import ObjectTrack, Sample, Timeline, VideoRef
 
 
-class VisionRecipe(BaseModel):
+class VisionRecipe(Recipe):
     """`train/vision_nano.yaml`, typed."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    train_sets: tuple[Path, ...]
-    out: Path
-    cache: Path
     size: str = "nano"
     frames: int = 8
     image_size: int = 64
     steps: int = 1200
     batch_frames: int = 192
-    lr: float = 1.5e-3
-    warmup: int = 50
-    weight_decay: float = 0.05
-    clip_norm: float = 1.0
-    seed: int = 0
     held_out_clips: int = 200
-    log_every: int = 20
-    save_every: int = 200
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
 
 
 @dataclass(frozen=True)
@@ -222,7 +209,7 @@ def pretrain(recipe: VisionRecipe) -> Path:
                 log.metrics(step + 1, {"loss": float(loss.detach()), **metrics})
             if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
                 log.metrics(step + 1, held_out_metrics(model, head, states, held, accelerator))
-                save_checkpoint(accelerator, recipe.out, step + 1)
+                save_checkpoint(accelerator, recipe.out, step + 1, recipe.keep)
     return save_model(model, states.slots, recipe.out)
 
 

@@ -1,6 +1,7 @@
 """Rows: option shuffling, grouping of questions by clip, collation, resuming at any position."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,7 +57,8 @@ def tokenizer(tmp_path_factory):
 def maker(tokenizer, samples, seed=0, max_tokens=1000):
     keys = list(dict.fromkeys(clip_key(s.video) for s in samples))
     pixels = np.zeros((len(keys), 2, 8, 8, 3), np.uint8)
-    store = FrameStore(pixels, np.tile([0.0, 1.0], (len(keys), 1)), {k: i for i, k in enumerate(keys)}, {})
+    times_s = np.tile([0.0, 1.0], (len(keys), 1))
+    store = FrameStore(Path("unsaved"), pixels, times_s, {k: i for i, k in enumerate(keys)}, {})
     return RowMaker(samples, store, tokenizer, 4, 2, seed, max_tokens)
 
 

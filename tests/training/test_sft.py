@@ -1,6 +1,7 @@
 """Fine-tuning end to end on drawn clips and a tiny model: learns, resumes exactly, refuses what cannot be."""
 
 import json
+import shutil
 
 import av
 import numpy as np
@@ -11,12 +12,13 @@ from cosmos_reason.backends.local import LocalBackend, save_model
 from cosmos_reason.errors import UserError
 from cosmos_reason.model.config import HybridConfig, HybridVLMConfig, VisionConfig
 from cosmos_reason.model.vlm import HybridVLM
-from cosmos_reason.simulate.dataset import sample_to_json
+from cosmos_reason.simulate.dataset import read_set, sample_to_json
 from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.text.answer import gold_completion, instruction, parse, score
 from cosmos_reason.text.chat import prompt_for
 from cosmos_reason.training import sft
-from cosmos_reason.training.sft import SFTRecipe, check_finite, finetune
+from cosmos_reason.training.frames import FrameStore
+from cosmos_reason.training.sft import SFTRecipe, cached_features, check_finite, finetune
 from cosmos_reason.types import Sample, VideoRef
 from cosmos_reason.video import decode
 
@@ -125,6 +127,21 @@ def test_it_learns_to_see_the_colour(start, clips, tmp_path):
     texts = [c.text for c in backend.complete(prompts, 60, 0.0, 0)]
     assert [score(parse(t, s), s).value for t, s in zip(texts, samples, strict=True)] == [1.0] * 8
     assert "".join(backend.stream(prompts[3], 60, 0.0, 0)) == texts[3]  # streamed alone or answered in a batch
+
+
+def test_features_of_clips_that_were_made_anew_are_made_anew(start, clips, tmp_path):
+    """Features of the old pictures under the new clips' names would train the decoder to ignore what it sees."""
+    folder, cache = tmp_path / "set", tmp_path / "cache"
+    shutil.copytree(clips, folder)
+    model, samples = HybridVLM.from_pretrained(start).eval(), read_set(folder)
+    before = cached_features(model, FrameStore.build(samples, cache, 2, 16), cache)
+    draw(folder / "videos" / "0.mp4", "red")
+    store = FrameStore.build(samples, cache, 2, 16)
+    after = cached_features(model, store, cache)
+    live = model.encode_frames(model.normalise(torch.tensor(np.array(store.pixels_NTHWC)).flatten(0, 1)))
+    np.testing.assert_allclose(after, live.detach().numpy().reshape(after.shape), atol=0.01)
+    changed = np.abs(np.asarray(after, np.float32) - before).max(axis=(1, 2, 3)) > 0.1
+    assert changed.tolist() == [store.row(s.video) == 0 for s in samples]
 
 
 def test_no_tokenizer_is_said(start, clips, tmp_path):
