@@ -98,7 +98,9 @@ def _tower(told: Told, asker: Asker) -> None:
         [the(b) for b in blocks],
         f"At the start {the(top)} is on top of the stack.",
     )
-    asker.number("boxes", STATES, ("How many boxes does the stack have?",), len(blocks), story(told).action)
+    asker.number(
+        "boxes", STATES, ("How many boxes does the stack have?",), int(told.number("blocks")), story(told).action
+    )
     side = told.direction(top)
     if falls and side:
         asker.choose(

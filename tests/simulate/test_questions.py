@@ -46,6 +46,13 @@ def test_answers_follow_from_the_timeline() -> None:
     assert answers(slide("passes"))["passes"] == "yes"
 
 
+def test_a_box_beside_the_stack_is_not_of_it() -> None:
+    names = ("red box", "blue box", "white box")
+    objects = tuple(still_or_moving(name, x, x) for name, x in zip(names, (500, 500, 850), strict=True))
+    facts = {"outcome": "stands", "direction": "none", "top": "blue box", "bottom": "red box", "blocks": 2.0}
+    assert answers(Timeline("tower_5", "tower", 5, 8.0, np.arange(16) / 8, objects, (), facts))["boxes"] == 2.0
+
+
 def test_sides_are_those_of_the_picture() -> None:
     for s in questions(slide(), "a.mp4"):
         if s.template.startswith("outermost"):
