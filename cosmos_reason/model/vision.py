@@ -28,6 +28,8 @@ def normalise(pixels_FHWC: Tensor, config: VisionConfig) -> Tensor:
 
 def preprocess(pixels_THWC: np.ndarray | Tensor, config: VisionConfig) -> Tensor:
     """uint8 frames of any size -> what the encoder takes: resized to a square (antialiased, bilinear), normalised."""
+    if isinstance(pixels_THWC, np.ndarray):
+        pixels_THWC = np.require(pixels_THWC, requirements="W")  # torch warns of memory that it may not write
     pixels = torch.as_tensor(pixels_THWC)
     size = (config.image_size, config.image_size)
     if pixels.ndim == 4 and pixels.dtype == torch.uint8 and tuple(pixels.shape[1:3]) != size:

@@ -48,7 +48,9 @@ def test_preprocess_resizes_antialiased_to_a_square():
 
 def test_frames_of_the_right_size_are_taken_as_they_are():
     pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
-    assert torch.equal(preprocess(pixels, config()), normalise(torch.from_numpy(pixels), config()))
+    expected = normalise(torch.from_numpy(pixels.copy()), config())
+    pixels.flags.writeable = False  # as the frames of a store are
+    assert torch.equal(preprocess(pixels, config()), expected)
 
 
 @pytest.mark.parametrize("pixels", [np.zeros((2, 8, 8, 3), np.float32), np.zeros((2, 3, 8, 8), np.uint8)])
