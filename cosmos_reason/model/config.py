@@ -177,7 +177,6 @@ class HybridVLMConfig(PreTrainedConfig):
     video_token_id: int = 5
     image_token_id: int = 6
     video_frames: int = 8  # frames a clip is sampled to
-    initializer_range: float = 0.02
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)

@@ -186,7 +186,6 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
     def _init_weights(self, module: nn.Module) -> None:
         """Called by transformers for every module; `init` leaves weights alone that came from a checkpoint."""
         text = self.config.text_config
-        std = self.config.initializer_range
         if isinstance(module, (nn.Linear, nn.Conv2d)):
             if isinstance(module, nn.Linear):
                 # Keeps the variance at any width. A fixed 0.02 suits a width of 2,500; at 192 the state of a Mamba-2
@@ -206,10 +205,14 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
         elif isinstance(module, (RMSNorm, GatedGroupNorm)):
             init.ones_(module.weight)
         elif isinstance(module, vision.VisionEncoder):
-            init.normal_(module.position, std=std)
+            init.normal_(module.position, std=self.config.vision_config.initializer_range)
         elif isinstance(module, vision.VisionBlock):
+            vision_config = self.config.vision_config
             for scale in (module.scale1, module.scale2):
-                init.constant_(scale, self.config.vision_config.layer_scale_init)
+                init.constant_(scale, vision_config.layer_scale_init)
+            # Near the identity: with 1 / √inputs here the encoder needs twice the steps to find the objects (docs/log.md).
+            for linear in (module.qkv, module.proj, module.fc1, module.fc2):
+                init.trunc_normal_(linear.weight, std=vision_config.initializer_range)
         elif isinstance(module, Mamba2):
             _init_mamba(module, text)
 
