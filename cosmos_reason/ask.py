@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-import resource
+import math
 import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cosmos_reason.errors import UserError
 from cosmos_reason.types import LETTERS, Answer, Frames, Kind, Sample, VideoRef
 from cosmos_reason.video import FrameSpec, burn_timestamps, decode, save_strip
 
+if TYPE_CHECKING:
+    from cosmos_reason.backends.local import LocalBackend
+
 SCOPE = (
-    "note: nano has seen simulated physics and one simulated robot arm only; on this video its answer shows the "
-    "mechanics, not knowledge of the world. Give --model a folder of your own for real video."
+    "note: {name} has learned from simulated physics and one simulated robot arm at most; on this video its answer "
+    "shows the mechanics, not knowledge of the world. Give --model a folder trained on such video."
 )
+SMALL = 15_000_000  # parameters: no model of this size knows the world
 PLACEHOLDER: dict[Kind, str | float | tuple[float, ...]] = {
     "binary": "yes",
     "choice": "A",
@@ -70,6 +75,7 @@ class AskResult:
     first_word_s: float  # from decoded frames to the first piece of text, model already loaded
     answer_s: float  # from decoded frames to the end of the answer
     peak_memory_mb: float
+    parser: str  # version of the answer reading
 
 
 YES_NO = ("did", "does", "do", "is", "are", "was", "were", "will", "can", "could", "has", "have", "should", "would")
@@ -96,9 +102,22 @@ def sample_of(request: AskRequest) -> Sample:
 
 def frame_spec(request: AskRequest, default: FrameSpec) -> FrameSpec:
     """The model's own frame count unless the caller asks for a rate or another budget."""
-    if request.fps is not None:
-        return FrameSpec(fps=request.fps, max_frames=request.max_frames or default.count)
-    return replace(default, count=request.max_frames or default.count)
+    most = default.count if request.max_frames is None else request.max_frames
+    return replace(default, count=most) if request.fps is None else FrameSpec(fps=request.fps, max_frames=most)
+
+
+def limited(request: AskRequest, frames: Frames) -> str:
+    """A sentence where the wished rate gave more frames than may be looked at, else ""."""
+    got = len(frames.times_s_T)
+    if request.fps is None or got < 2:
+        return ""
+    rate = (got - 1) / float(frames.times_s_T[-1] - frames.times_s_T[0])
+    if rate > 0.9 * min(request.fps, frames.source_fps or math.inf):
+        return ""
+    return (
+        f"note: {request.fps:g} frames a second were asked for; {got} frames were taken, {rate:.2g} a second. Raise "
+        "--max-frames, or look at less with --start and --end."
+    )
 
 
 def is_simulated(path: str) -> bool:
@@ -107,10 +126,15 @@ def is_simulated(path: str) -> bool:
     return (video.parent.parent / "timelines" / f"{video.stem}.json").is_file()
 
 
+def scope(backend: LocalBackend) -> str:
+    """What to say of a model on video that was not simulated: a nano-sized one has learned from simulation only."""
+    return SCOPE.format(name=backend.name) if backend.model.num_parameters() < SMALL else ""
+
+
 def main(request: AskRequest) -> AskResult:
     """Answer, printing as it goes (nothing but the final object with `json`)."""
     from cosmos_reason.backends.local import LocalBackend  # torch: seconds to import, so only when really asking
-    from cosmos_reason.text.answer import parse
+    from cosmos_reason.text.answer import PARSER_VERSION, parse
     from cosmos_reason.text.chat import prompt_for
 
     sample = sample_of(request)
@@ -125,7 +149,8 @@ def main(request: AskRequest) -> AskResult:
     if request.strip:
         save_strip(frames, request.strip)
     say = _Printer(quiet=request.json)
-    notice = "" if request.model != "nano" or is_simulated(request.video) else SCOPE
+    notices = (limited(request, frames), "" if is_simulated(request.video) else scope(backend))
+    notice = "\n".join(sentence for sentence in notices if sentence)
     say.header(frames, notice, request.strip)
     start = time.perf_counter()
     first_s, text = 0.0, ""
@@ -140,11 +165,28 @@ def main(request: AskRequest) -> AskResult:
         request.model, request.video, request.question, sample.kind, answer.final, answer.letter, answer.think,
         answer.status, text, tuple(round(float(t), 3) for t in frames.times_s_T), round(frames.sampled_fps, 3),
         frames.backend, notice, round(decode_s, 3), round(first_s, 3), round(answer_s, 3),
-        round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        round(peak_memory_mb(), 1), PARSER_VERSION,
     )  # fmt: skip
     if request.json:
         print(json.dumps(result.__dict__))
     return result
+
+
+def peak_memory_mb() -> float:
+    """Peak of this process and of those it started (the decoder's), MiB.
+
+    From the kernel's status files: the peak that `getrusage` reports is inherited from the process that started us.
+    """
+    children = [pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    return sum(map(_peak_kb, ["self", *children])) / 1024
+
+
+def _peak_kb(pid: str) -> float:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:  # it has just ended, or there is no /proc here
+        return 0.0
+    return next((float(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")), 0.0)
 
 
 class _Printer:

@@ -28,6 +28,8 @@ def main(name: str | None, *, json: bool = False, quick: bool = False, folder: s
     if name is None:
         for known in names(home):
             print(f"{known:16} {first_line(home / f'{known}.py')}")
+        if not names(home):
+            print(f"nothing to measure for {folder} yet")
         return 0
     script = find(home, name)
     code, last = run(script, ["--quick"] if quick else [], to_stderr=json)

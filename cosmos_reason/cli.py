@@ -164,9 +164,9 @@ def sft(
 
     \b
     Examples:
-      cosmos-reason sft train/sft_nano.yaml
-      cosmos-reason sft train/sft_nano.yaml steps=200 out=runs/short
-      accelerate launch -m cosmos_reason sft train/sft_nano.yaml
+      cosmos-reason sft train/sft_small.yaml train_sets=[runs/set] out=runs/sft
+      cosmos-reason sft train/sft_small.yaml steps=50 lr=0.001
+      accelerate launch -m cosmos_reason sft train/sft_small.yaml
     """
     from cosmos_reason.training import sft as tuning
 

@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from cosmos_reason import __version__
+from cosmos_reason.simulate import renderer
 
 CORE = ("torch", "torchvision", "transformers", "accelerate", "safetensors", "tokenizers", "numpy", "pillow")
 OPTIONAL = ("mujoco", "metaworld", "deepspeed", "tensorboard", "mamba-ssm", "causal-conv1d", "vllm", "ray", "gradio")
@@ -78,7 +79,7 @@ def examine() -> Examination:
     decoders = {name: importable(module) for name, module in DECODERS.items()}
     devices = find_devices()
     renderers = {name: try_renderer(name) for name in RENDERERS} if packages["mujoco"] else {}
-    used = choose(decoders, devices, renderers)
+    used = choose(decoders)
     return Examination(
         version=__version__,
         python=platform.python_version(),
@@ -90,7 +91,7 @@ def examine() -> Examination:
         devices=devices,
         renderers=renderers,
         used=used,
-        faults=find_faults(packages, decoders, renderers, nano=(NANO / "config.json").is_file()),
+        faults=find_faults(packages, decoders, renderers, renderer.CHOSEN[0], nano=(NANO / "config.json").is_file()),
     )
 
 
@@ -148,28 +149,29 @@ def try_renderer(name: str) -> str:
     return next((line for line in said if re.match(r"[\w.]*Error\b", line)), said[-1])  # later ones come of cleaning up
 
 
-def choose(decoders: dict[str, str], devices: dict[str, str], renderers: dict[str, str]) -> dict[str, str]:
-    """What the library takes of all that: decoders in the order of trial, the first CUDA device, the first renderer."""
+def choose(decoders: dict[str, str]) -> dict[str, str]:
+    """What the library takes of all that. Answers and training run on the processor as yet, whatever else there is."""
     sound = [name for name, state in decoders.items() if state and not state.startswith("broken")]
-    wanted = os.environ.get("MUJOCO_GL")
-    working = [name for name, state in renderers.items() if state == "works"]
     return {
         "decoders": ", then ".join(sound) or "none",
-        "device": "cuda:0" if "cuda:0" in devices else "cpu",
-        "renderer": (f"{wanted} (MUJOCO_GL is set)" if wanted else working[0]) if working else "none",
+        "device": "cpu",
+        "renderer": f"{renderer.CHOSEN[0]} ({renderer.CHOSEN[1]})",
     }
 
 
 def find_faults(
-    packages: dict[str, str], decoders: dict[str, str], renderers: dict[str, str], *, nano: bool
+    packages: dict[str, str], decoders: dict[str, str], renderers: dict[str, str], drawing: str, *, nano: bool
 ) -> tuple[str, ...]:
     """Everything that stands in the way, each with what to do about it."""
     faults = [f"{name} is not installed; run: pip install cosmos-reason" for name in CORE if not packages[name]]
     faults += [f"{name} is {state}" for name, state in decoders.items() if state.startswith("broken")]
     if not any(state and not state.startswith("broken") for state in decoders.values()):
         faults.append("no video decoder works; run: pip install decord av")
-    if renderers and "works" not in renderers.values():
-        faults.append("MuJoCo cannot draw without a screen; run as root: apt-get install libosmesa6")
+    if renderers and renderers.get(drawing) != "works":
+        faults.append(
+            f"MuJoCo would draw by {drawing}, which does not work; run as root: apt-get install libosmesa6, or set "
+            "MUJOCO_GL to one that works"
+        )
     if not nano:
         faults.append("the shipped model nano is missing from the package; install it again")
     return tuple(faults)

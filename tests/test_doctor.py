@@ -20,7 +20,7 @@ HEALTHY = doctor.Examination("0.1.0", "3.11.7", "Linux", 2, 23.5, ALL, SOUND, {"
     [
         (ALL, SOUND, {"osmesa": "works", "egl": "no display"}, True, []),
         (ALL, SOUND, {}, True, []),  # simulation is an extra
-        (ALL, SOUND, {"osmesa": "no", "egl": "no"}, True, ["MuJoCo cannot draw"]),
+        (ALL, SOUND, {"osmesa": "no", "egl": "works"}, True, ["MuJoCo would draw by osmesa, which does not work"]),
         (ALL, {"decord": "", "pyav": "18"}, {}, True, []),
         (ALL, {"decord": "", "pyav": ""}, {}, True, ["no video decoder works"]),
         (ALL, {"decord": "broken: libz", "pyav": ""}, {}, True, ["decord is broken: libz", "no video decoder works"]),
@@ -28,23 +28,16 @@ HEALTHY = doctor.Examination("0.1.0", "3.11.7", "Linux", 2, 23.5, ALL, SOUND, {"
     ],
 )
 def test_faults(packages, decoders, renderers, nano, faults):
-    found = doctor.find_faults(packages, decoders, renderers, nano=nano)
+    found = doctor.find_faults(packages, decoders, renderers, "osmesa", nano=nano)
     assert len(found) == len(faults)
     assert all(sentence.startswith(start) for sentence, start in zip(found, faults, strict=True))
 
 
 def test_choice_takes_the_first_that_works(monkeypatch):
-    monkeypatch.delenv("MUJOCO_GL", raising=False)
-    decoders = {"decord": "broken: x", "pyav": "18", "torchcodec": "0.17"}
-    used = doctor.choose(decoders, {"cpu": "", "cuda:0": "H200"}, {"osmesa": "no", "egl": "works"})
-    assert used == {"decoders": "pyav, then torchcodec", "device": "cuda:0", "renderer": "egl"}
-    nothing = doctor.choose({"decord": ""}, {"cpu": ""}, {"osmesa": "no"})
-    assert nothing == {"decoders": "none", "device": "cpu", "renderer": "none"}
-
-
-def test_choice_respects_the_environment(monkeypatch):
-    monkeypatch.setenv("MUJOCO_GL", "egl")
-    assert doctor.choose({}, {}, {"osmesa": "works", "egl": "works"})["renderer"] == "egl (MUJOCO_GL is set)"
+    monkeypatch.setattr(doctor.renderer, "CHOSEN", ("egl", "no OSMesa"))
+    used = doctor.choose({"decord": "broken: x", "pyav": "18", "torchcodec": "0.17"})
+    assert used == {"decoders": "pyav, then torchcodec", "device": "cpu", "renderer": "egl (no OSMesa)"}
+    assert doctor.choose({"decord": ""})["decoders"] == "none"
 
 
 def test_a_decoder_that_cannot_be_loaded_is_broken_not_absent(monkeypatch, tmp_path):

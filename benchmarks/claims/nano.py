@@ -23,6 +23,7 @@ from cosmos_reason.evaluation.metrics import Accuracy, accuracy, by_group
 from cosmos_reason.evaluation.run import View, evaluate, scored, statuses
 from cosmos_reason.simulate.manipulation import TASKS
 from cosmos_reason.simulate.registry import FAMILIES
+from cosmos_reason.text.answer import PARSER_VERSION
 from cosmos_reason.types import Sample
 
 BARS = {
@@ -76,6 +77,13 @@ def measure(view: View, backend: LocalBackend, samples: list[Sample], out: Path)
     return {**by_group(rows), "all": accuracy(rows)}
 
 
+def simulated(folder: Path, families: tuple[str, ...], clips: int) -> list[Sample]:
+    """Held-out questions, three a clip; clips that are there already are kept."""
+    with Progress() as bar:
+        task = bar.add_task(f"simulating {folder.name}")
+        return held_out(folder, families, clips, 3, 2, lambda n, total: bar.update(task, completed=n, total=total))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a fifth of the questions, no robot arm")
@@ -83,9 +91,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/claims/nano"))
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    physics = held_out(args.out / "physics", FAMILIES, 6 if args.quick else 30, 3)
     arm_families = tuple(f"manipulation_{task.replace('-', '_')}" for task in TASKS)
-    arm = [] if args.quick else held_out(args.out / "arm", arm_families, 10, 3)
+    physics = simulated(args.out / "physics", FAMILIES, 6 if args.quick else 30)
+    arm = [] if args.quick else simulated(args.out / "arm", arm_families, 10)
     samples = physics + arm
     backend = LocalBackend("nano")
     seen = measure("video", backend, samples, args.out)
@@ -94,6 +102,7 @@ def main() -> int:
         print(f"{name:28} video {seen[name]}   blind {blind[name]}")
     figures = {
         "questions": len(samples),
+        "parser": PARSER_VERSION,
         "points_above_chance": 100 * (seen["all"].mean - seen["all"].chance),
         "families_not_above_chance": [n for n, a in seen.items() if a.low <= a.chance],
         "blind_within_points": 100 * abs(blind["all"].mean - blind["all"].chance),

@@ -21,10 +21,15 @@ def held_out(
     questions_per_clip: int,
     workers: int = 2,
     progress: Callable[[int, int], None] | None = None,
+    templates: Sequence[str] = (),
 ) -> list[Sample]:
-    """Simulate (or find) the clips of the test seeds and draw binary and choice questions, alike for every family."""
+    """Simulate (or find) the clips of the test seeds and draw binary and choice questions, alike for every family.
+
+    `templates` are the only questions to draw; default: all.
+    """
     write_set(folder, families, clips_per_family, TEST_SEED, workers, progress)
     samples = [s for s in balance(read_set(folder), seed=0) if s.kind in GUESSABLE and s.family in families]
+    samples = [s for s in samples if not templates or s.template in templates]
     by_family: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
         by_family[sample.family].append(sample)

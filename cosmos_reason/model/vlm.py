@@ -210,7 +210,7 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
             vision_config = self.config.vision_config
             for scale in (module.scale1, module.scale2):
                 init.constant_(scale, vision_config.layer_scale_init)
-            # Near the identity: with 1 / √inputs here the encoder needs twice the steps to find the objects (docs/log.md).
+            # Near the identity: with 1 / √inputs the encoder needs twice the steps to find objects (docs/log.md).
             for linear in (module.qkv, module.proj, module.fc1, module.fc2):
                 init.trunc_normal_(linear.weight, std=vision_config.initializer_range)
         elif isinstance(module, Mamba2):

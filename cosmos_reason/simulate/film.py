@@ -9,21 +9,16 @@ S grid steps, N things, T frames, Q joint coordinates, M bodies moved by hand. M
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import mujoco
 import numpy as np
 
 from cosmos_reason.simulate.bodies import Thing, body_xml, material_xml
 from cosmos_reason.simulate.look import SIDE_PX, Look, scene_xml
 from cosmos_reason.types import Frames
-
-if not {"MUJOCO_GL", "DISPLAY"} & set(os.environ):
-    os.environ["MUJOCO_GL"] = "osmesa"  # MuJoCo reads it on import
-
-import mujoco
 
 FPS = 8.0
 FRAMES = 16

@@ -7,11 +7,6 @@ clip depends on its own seed alone and never on the clips before it. One rendere
 
 from __future__ import annotations
 
-import os
-
-if not {"MUJOCO_GL", "DISPLAY"} & set(os.environ):
-    os.environ["MUJOCO_GL"] = "osmesa"  # MuJoCo reads it on import
-
 import warnings
 from dataclasses import dataclass
 from typing import Any

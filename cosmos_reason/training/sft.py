@@ -44,6 +44,7 @@ class SFTRecipe(Recipe):
     model: str = "nano"  # shipped name or a folder
     reset_language: bool = False  # start the language part anew and keep the encoder
     tokenizer: Path | None = None  # default: the model's own
+    templates: tuple[str, ...] = ()  # only these questions; default: all
     freeze_vision: bool = True
     steps: int = 3000
     batch_size: int = 24
@@ -102,8 +103,13 @@ def finetune(recipe: SFTRecipe) -> Path:
 
 
 def training_samples(recipe: SFTRecipe) -> list[Sample]:
-    """The sets' rows with balanced answers."""
-    samples = balance([sample for folder in recipe.train_sets for sample in read_set(folder)], recipe.seed)
+    """The sets' rows of the wanted templates, with balanced answers."""
+    samples = [sample for folder in recipe.train_sets for sample in read_set(folder)]
+    if unknown := set(recipe.templates) - {sample.template for sample in samples}:
+        raise UserError(
+            f"templates: none of the sets asks {', '.join(sorted(unknown))}; see `template` in samples.jsonl"
+        )
+    samples = balance([s for s in samples if not recipe.templates or s.template in recipe.templates], recipe.seed)
     if not samples:
         raise UserError(
             f"{', '.join(map(str, recipe.train_sets))}: no sample is left after balancing; simulate more clips"
