@@ -122,7 +122,9 @@ def simulate(
         list[str] | None, typer.Option(help="Scene families, repeatable; all physics families if not given.")
     ] = None,
     clips: Annotated[int, typer.Option(min=1, help="Clips of each family.")] = 20,
-    first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first clip.")] = FIRST_TRAINING_SEED,
+    first_seed: Annotated[
+        int, typer.Option(min=0, max=900_000_000, help="Seed of the first clip; greater ones are for testing.")
+    ] = FIRST_TRAINING_SEED,
     workers: Annotated[int, typer.Option(min=1, help="Processes that render.")] = 2,
 ) -> None:
     """Write simulated clips with known truth.

@@ -27,7 +27,9 @@ from cosmos_reason.text.answer import PARSER_VERSION
 from cosmos_reason.types import Sample
 
 BARS = {
+    "questions": 600,
     "points_above_chance": 20.0,
+    "families_not_above_chance": 0,
     "blind_within_points": 5.0,
     "first_word_s": 2.0,
     "answer_s": 6.0,
@@ -62,8 +64,8 @@ def group_of(sample: Sample) -> str:
     return "manipulation" if sample.family.startswith("manipulation_") else sample.family
 
 
-def measure(view: View, backend: LocalBackend, samples: list[Sample], out: Path) -> dict[str, Accuracy]:
-    """Accuracy by family and over all; answers are made anew each time."""
+def measure(view: View, backend: LocalBackend, samples: list[Sample], out: Path) -> list[dict[str, Accuracy]]:
+    """Accuracy by family and over all, and by question type; answers are made anew each time."""
     path = out / f"records-{view}.jsonl"
     path.unlink(missing_ok=True)
     with Progress() as bar:
@@ -74,7 +76,8 @@ def measure(view: View, backend: LocalBackend, samples: list[Sample], out: Path)
         }
     print(view, statuses(samples, records))
     rows = scored(samples, records, group_of)
-    return {**by_group(rows), "all": accuracy(rows)}
+    families = {**by_group(rows), "all": accuracy(rows)}
+    return [families, by_group(scored(samples, records, lambda s: f"{s.template} ({s.kind})"))]
 
 
 def simulated(folder: Path, families: tuple[str, ...], clips: int) -> list[Sample]:
@@ -82,6 +85,11 @@ def simulated(folder: Path, families: tuple[str, ...], clips: int) -> list[Sampl
     with Progress() as bar:
         task = bar.add_task(f"simulating {folder.name}")
         return held_out(folder, families, clips, 3, 2, lambda n, total: bar.update(task, completed=n, total=total))
+
+
+def in_percent(results: dict[str, Accuracy]) -> dict[str, list[float]]:
+    """[mean, low end, high end of the interval, chance] of each."""
+    return {name: [round(100 * x, 1) for x in (a.mean, a.low, a.high, a.chance)] for name, a in results.items()}
 
 
 def main() -> int:
@@ -96,18 +104,21 @@ def main() -> int:
     arm = [] if args.quick else simulated(args.out / "arm", arm_families, 10)
     samples = physics + arm
     backend = LocalBackend("nano")
-    seen = measure("video", backend, samples, args.out)
-    blind = measure("blind", backend, samples, args.out)
-    for name in seen:
-        print(f"{name:28} video {seen[name]}   blind {blind[name]}")
+    seen, seen_types = measure("video", backend, samples, args.out)
+    blind, blind_types = measure("blind", backend, samples, args.out)
+    for title, shown, grey in (("family", seen, blind), ("question type", seen_types, blind_types)):
+        print(f"\n{title}")
+        for name in shown:
+            print(f"  {name:28} video {shown[name]}   blind {grey[name]}   {shown[name].count} questions")
     figures = {
         "questions": len(samples),
         "parser": PARSER_VERSION,
         "points_above_chance": 100 * (seen["all"].mean - seen["all"].chance),
         "families_not_above_chance": [n for n, a in seen.items() if a.low <= a.chance],
         "blind_within_points": 100 * abs(blind["all"].mean - blind["all"].chance),
-        "accuracy": {name: [round(100 * x, 1) for x in (a.mean, a.low, a.high, a.chance)] for name, a in seen.items()},
+        "accuracy": in_percent(seen),
         "blind": {name: round(100 * a.mean, 1) for name, a in blind.items()},
+        "question_types": in_percent(seen_types),
         **ask_figures(args.out),
     }
     ok = (
@@ -115,7 +126,7 @@ def main() -> int:
         and not figures["families_not_above_chance"]
         and figures["blind_within_points"] <= BARS["blind_within_points"]
         and all(figures[name] <= BARS[name] for name in ("first_word_s", "answer_s", "peak_memory_mb"))
-        and (args.quick or len(samples) >= 600)
+        and (args.quick or len(samples) >= BARS["questions"])
     )
     print(json.dumps({"ok": ok, "figures": figures, "bars": BARS}))
     return 0 if ok else 1

@@ -6,6 +6,7 @@ folder -> (model, tokenizer) -> Tokens -> features -> generate -> Completion.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from cosmos_reason.model.vlm import HybridVLM
 from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.text.chat import render
 from cosmos_reason.types import Completion, Frames, Prompt
-from cosmos_reason.video import FrameSpec
+from cosmos_reason.video import FrameSpec, pad_to_multiple
 
 SHIPPED = ("nano",)
 
@@ -94,6 +95,7 @@ class LocalBackend:
 
     def _inputs(self, prompts: Sequence[Prompt]) -> tuple[Tensor, Tensor, Tensor | None]:
         """Left-padded ids, attention mask and encoder features of all media of the batch, in order."""
+        prompts = [self._filled(p) for p in prompts]
         rows = [
             render(p, self.tokenizer, self.model.tokens_per_frame, add_generation_prompt=True).ids_L for p in prompts
         ]
@@ -104,6 +106,12 @@ class LocalBackend:
             ids_BL[i, length - len(row) :], mask_BL[i, length - len(row) :] = row, 1
         media = [frames for prompt in prompts for frames in prompt.media]
         return torch.from_numpy(ids_BL), torch.from_numpy(mask_BL), self._features(media)
+
+    def _filled(self, prompt: Prompt) -> Prompt:
+        """Videos with fewer frames than the model learned from repeat their last one, as they do in training."""
+        least = self.model.config.video_frames
+        media = tuple(pad_to_multiple(f, least) if 1 < len(f.pixels_THWC) < least else f for f in prompt.media)
+        return replace(prompt, media=media)
 
     @torch.no_grad()
     def _features(self, media: Sequence[Frames]) -> Tensor | None:

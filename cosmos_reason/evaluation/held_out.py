@@ -38,10 +38,14 @@ def held_out(
 
 
 def spread(samples: Sequence[Sample], count: int) -> list[Sample]:
-    """About `count` samples in whole rounds (one of each answer of a template), so that answers stay balanced."""
-    cells: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+    """About `count` samples in whole rounds (one of each answer of a question), so that answers stay balanced.
+
+    Questions with two and with four options have rounds of their own: else D would be right too often where it is
+    offered at all.
+    """
+    cells: dict[tuple[str, int], dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
-        cells[sample.template][str(sample.answer)].append(sample)
+        cells[sample.template, len(sample.options)][str(sample.answer)].append(sample)
     rounds = [list(row) for answers in cells.values() for row in zip(*answers.values(), strict=False)]
     picked: list[Sample] = []
     for i in np.random.default_rng(0).permutation(len(rounds)):

@@ -1,7 +1,8 @@
 """Numbers from records: accuracy with intervals clustered by clip, against a stated chance.
 
 Questions about one clip are not independent, so the interval treats the clip as the unit (cluster-robust variance of a
-ratio estimator, Cochran 1977, section 6.3, with the G/(G−1) correction).
+ratio estimator, Cochran 1977, section 6.3, with the G/(G−1) correction). Where all or none are right that variance is
+zero, and Wilson's score interval with clips as its count stands in (Wilson 1927, p̂ = 0 or 1).
 """
 
 from __future__ import annotations
@@ -61,6 +62,9 @@ def accuracy(scored: Sequence[Scored]) -> Accuracy:
     if groups < 2:
         return Accuracy(mean, 0.0, 1.0, n, chance)
     variance = groups / (groups - 1) * sum(r * r for r in residual.values()) / n**2
+    if mean in (0.0, 1.0):  # no spread was seen, which is no proof that there is none: Wilson's interval over clips
+        edge = groups / (groups + 1.96**2)
+        return Accuracy(mean, edge if mean else 0.0, 1.0 if mean else 1.0 - edge, n, chance)
     half = 1.96 * math.sqrt(variance)
     return Accuracy(mean, max(0.0, mean - half), min(1.0, mean + half), n, chance)
 

@@ -21,7 +21,8 @@ _GUESSABLE = ("binary", "choice")
 
 def balance(samples: Sequence[Sample], seed: int) -> list[Sample]:
     """Within each family's template: as many yes as no; and of a choice, each option text equally often right among
-    the questions that offer the same texts, and each letter equally often right among those with as many options.
+    the questions that offer the same texts about clips cut alike, and each letter equally often right among those with
+    as many options.
 
     What is in surplus is dropped, drawn from `seed`; a set of options of which one is never right goes whole. Letters
     are evened by moving the right option. Kinds without a finite guess, and choices with several right options, are
@@ -43,8 +44,11 @@ def balance(samples: Sequence[Sample], seed: int) -> list[Sample]:
 
 
 def _question_of(sample: Sample) -> tuple[str, ...]:
-    """What makes questions comparable: family, template and the texts of their options."""
-    return (sample.family, sample.template, *_texts(sample))
+    """What makes questions comparable: family, template, the texts of their options, and where the clip is cut.
+
+    The length of what is shown must not tell the answer.
+    """
+    return (sample.family, sample.template, str(sample.video.end_s), *_texts(sample))
 
 
 def _texts(sample: Sample) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from fractions import Fraction
@@ -27,8 +28,8 @@ from cosmos_reason.simulate.balance import balance
 from cosmos_reason.types import Event, Frames, ObjectTrack, Sample, Timeline, VideoRef
 
 __all__ = [
-    "TEST_SEED", "write_set", "write_video", "read_set", "read_timeline", "timeline_to_json", "sample_to_json",
-    "sample_from_json", "balance",
+    "TEST_SEED", "write_set", "write_video", "read_set", "training_set", "read_timeline", "timeline_to_json",
+    "sample_to_json", "sample_from_json", "balance",
 ]  # fmt: skip
 
 TEST_SEED = 1_000_000_000
@@ -118,6 +119,16 @@ def write_video(path: Path, frames: Frames) -> None:
         for picture in frames.pixels_THWC:
             file.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")))
         file.mux(stream.encode())
+
+
+def training_set(folder: Path) -> list[Sample]:
+    """A set to learn from: `read_set`, refused when a clip of it is one of those that are kept for testing."""
+    samples = read_set(folder)
+    for sample in samples:
+        seed = re.search(r"_(\d+)/[^/]*$", sample.id)
+        if seed and int(seed[1]) >= TEST_SEED:
+            raise UserError(f"{folder}: {sample.id} is of a test seed (≥ {TEST_SEED}); train on another set")
+    return samples
 
 
 def read_set(folder: Path) -> list[Sample]:

@@ -116,7 +116,10 @@ def _tower(told: Told, asker: Asker) -> None:
 def _occluder(told: Told, asker: Asker) -> None:
     ball, think, ending = the(told.fact("mover")), story(told).whole, told.fact("ending")
     again = ending in ("out", "found")
-    asker.yes_no("seen_again", PERMANENCE, (f"Is {ball} seen again?", f"Can {ball} be seen at the end?"), again, think)
+    wordings = [f"Is {ball} seen again?"]
+    if again == bool(told.track(told.fact("mover")).visible_T[-1]):  # a ball that came out may have left the picture
+        wordings.append(f"Can {ball} be seen at the end?")
+    asker.yes_no("seen_again", PERMANENCE, wordings, again, think)
     if ending in ("found", "gone"):
         asker.yes_no(
             "possible",
@@ -132,7 +135,7 @@ def _occluder(told: Told, asker: Asker) -> None:
         asker.choose("comes_out", PERMANENCE, (f"What does {ball} do?",), ways[not again], ways, think)
         asker.text("say_out", PERMANENCE, (f"What does {ball} do?",), ways[not again], think)
     hidden = told.events("hidden", told.fact("mover"))
-    if hidden and hidden[0].end_s - hidden[0].start_s >= 0.25:
+    if len(hidden) == 1 and hidden[0].end_s - hidden[0].start_s >= 0.25:
         asker.interval("hidden", (f"When is {ball} out of sight?",), hidden[0].start_s, hidden[0].end_s, think)
 
 

@@ -17,7 +17,8 @@ from cosmos_reason.simulate.manipulation_tasks import SPECS, WRONG, Failure, Spe
 from cosmos_reason.types import LETTERS, Event, Gold, Kind, ObjectTrack, Sample, Timeline, VideoRef
 
 ROBOT, TIME, SPACE = "embodied.robot_arm", "common_sense.time", "common_sense.space"
-CUTS = (2, 12)  # frames at which a clip may be cut before the question what comes next
+CUTS = (4, 7, 10)  # frames at which a clip may be cut before the question what comes next
+RESTS_M = 0.03  # an arm that goes further than this after the cut does not stay where it is
 CLEAR_S = 0.1  # a cut keeps this far from the moment that changes the answer
 LIFTED_M = 0.05  # a puck that was picked up rises at least so far, one that was pushed less
 OFFERED = {"drawer": ("open it", "close it"), "puck": ("push it", "pick it up")}
@@ -166,21 +167,33 @@ def direction(timeline: Timeline, path: str) -> Sample | None:
 
 
 def next_action(timeline: Timeline, path: str) -> Sample | None:
-    """What comes next? The clip is cut at a frame drawn without regard to what happens, so its length tells little."""
+    """What comes next? The clip is cut at one of few frames, and balancing evens the answers for each of them.
+
+    Otherwise the length would tell: a short clip ends before the touch, a long one after the task is done.
+    """
     facts = timeline.facts
     contact, success = _event(timeline, "contact"), _event(timeline, "success")
     if contact is None or success is None:
         return None
-    cut_s = float(timeline.times_s_T[int(_rng(timeline, "cut").integers(*CUTS))])
+    cut = int(_rng(timeline, "cut").choice(CUTS))
+    cut_s = float(timeline.times_s_T[cut])
     if min(abs(cut_s - contact.start_s), abs(cut_s - success.start_s)) < CLEAR_S:
         return None
     options = [words("touch the {o}", facts), words("move the {o}", facts), "stay where it is"]
     seen = ("The gripper is not at the {o} yet.", "The gripper is at the {o} and the task is not done yet.", "")
     phase = int(cut_s > contact.start_s) + int(cut_s > success.start_s)
+    if phase == 2 and _goes_on(timeline, cut):
+        return None
     think = words(seen[phase], facts) or ending(facts)
     question = words("The arm is to {}. What does it do next?".format(facts["instruction"]), facts)
     right = options.pop(phase)
     return _choice(timeline, path, "next_action", question, right, options, think, f"{ROBOT}.next_action", cut_s)
+
+
+def _goes_on(timeline: Timeline, cut: int) -> bool:
+    """Whether the gripper or the object still moves after this frame."""
+    paths = [track.position_m_T3[cut:] for track in timeline.objects if track.role in ("gripper", "object")]
+    return any(float(np.linalg.norm(path - path[0], axis=1).max()) > RESTS_M for path in paths)
 
 
 def contact_time(timeline: Timeline, path: str) -> Sample | None:

@@ -16,6 +16,8 @@ _ACTIONS, _ORDER = "common_sense.time.actions", "common_sense.time.order"
 _FIRST_S = 0.3  # by which the first start must lead
 _LEAST_SPAN_S, _WHOLE_S = 0.3, 1.7  # a movement that fills the clip makes no question of when
 
+LIKE_SCENERY = {"white", "black"}  # screens, bars and ramps are light or dark grey
+
 
 def questions(timeline: Timeline, video_path: str) -> list[Sample]:
     """All samples of a clip."""
@@ -78,7 +80,8 @@ def _presence(told: Told, asker: Asker) -> None:
         if others and rng.integers(2):
             shape = str(rng.choice(others))
         else:
-            colour = str(rng.choice([c for c in COLOURS if c not in {x.colour for x in told.objects}]))
+            there = {x.colour for x in told.objects} | LIKE_SCENERY  # a grey screen may pass for a white or black box
+            colour = str(rng.choice([c for c in COLOURS if c not in there]))
     think = _roll_call(told)
     asker.yes_no("present", _ATTRIBUTES, (f"Is there {a(f'{colour} {shape}')}?",), present, think)
     asker.number("objects", "common_sense.physics.states", ("How many objects are there?",), len(told.objects), think)

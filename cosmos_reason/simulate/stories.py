@@ -125,11 +125,8 @@ def _arrow(told: Told) -> Story:
     forward, mover = told.fact("outcome") == "forward", told.fact("mover")
     others = "the other objects"
     ways = {
-        ("bounce", True): (f"{the(mover)} bounces{_to_side(told, mover)}", "each bounce is lower than the one before"),
-        ("bounce", False): (
-            f"{the(mover)} bounces{_to_side(told, mover)}",
-            "each bounce is higher than the one before",
-        ),
+        ("bounce", True): (f"{the(mover)} bounces{_to_side(told, mover)}", "it rises less high each time"),
+        ("bounce", False): (f"{the(mover)} bounces{_to_side(told, mover)}", "it rises higher each time"),
         ("tower", True): (f"{the(mover)} is high on the stack", "it falls down to the floor"),
         ("tower", False): (f"{the(mover)} is down on the floor", "it rises up onto the stack by itself"),
         ("scatter", True): (f"{the(mover)} rolls into {others}", "they are pushed apart"),

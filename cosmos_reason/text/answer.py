@@ -5,7 +5,8 @@ parse:  thinking removed -> last <answer> block, else the whole rest -> the valu
 score:  in `scoring.py`, imported here
 
 Statuses: `truncated` thinking was never closed; `no_answer` nothing states an answer; `malformed` an answer is stated
-that is not of the sample's kind (a letter that is not offered, two letters, a text where a number is wanted);
+that is not of the sample's kind (a letter that is not offered, two letters, a text where a number is wanted) or is
+only denied ("the answer cannot be B");
 `ok` the rest. Change `PARSER_VERSION` with every change of what is read; it is stored with results.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 from cosmos_reason.errors import DataError
 from cosmos_reason.text import letters, values
 from cosmos_reason.text.scoring import score
-from cosmos_reason.text.statements import MARKER, last_statement, plain
+from cosmos_reason.text.statements import MARKER, affirmed, last_statement, plain
 from cosmos_reason.types import LETTERS, Answer, Gold, Sample, Status
 
 __all__ = [
@@ -30,7 +31,7 @@ __all__ = [
     "score",
 ]
 
-PARSER_VERSION = "1"
+PARSER_VERSION = "2"
 NO_THOUGHT = "I look at the video."  # gold thought of a sample that has none
 
 _TAG = re.compile(r"</?(?:think|answer)>")
@@ -125,7 +126,7 @@ def _read(final: str, sample: Sample) -> tuple[str | None, Gold | None]:
             path: Any = sample.answer  # its type is fixed by the kind
             return None, values.read_trajectory(final, [point[0] for point in path])
         case "text":
-            return None, last_statement(plain(final)).strip() or None
+            return None, last_statement(affirmed(plain(final), in_words=True)).strip() or None
 
 
 def instruction(sample: Sample) -> str:

@@ -79,7 +79,7 @@ def render(
         tokenizer: one with the control tokens of `tokenizer.py`.
         tokens_per_frame: placeholders a frame, as many as the model makes features of one.
         add_generation_prompt: end with the header of the assistant's turn, for generating.
-        timestamps: write each video frame's time in front of it, such as "0.25s".
+        timestamps: write each video frame's time in front of it, such as "0.25s" ("0.254s" where frames are dense).
 
     Raises:
         UserError: turns out of order, a picture that is missing or never shown, a tokenizer without the control tokens.
@@ -162,10 +162,18 @@ def _pictures(part: Part, frames: Frames, tokens_per_frame: int, timestamps: boo
     """Placeholders of one medium between its vision tokens, each frame after its time."""
     pieces = [_Piece(control=VISION_START)]
     pad = VIDEO_PAD if part.kind == "video" else IMAGE_PAD
-    for time_s in frames.times_s_T:
-        pieces += [_Piece(text=f"{time_s:.2f}s")] if timestamps else []
+    for label in _labels(frames.times_s_T):
+        pieces += [_Piece(text=label)] if timestamps else []
         pieces.append(_Piece(control=pad, times=tokens_per_frame, medium=part.index))
     return [*pieces, _Piece(control=VISION_END)]
+
+
+def _labels(times_s_T: np.ndarray) -> list[str]:
+    """Each frame's time such as "0.25s"; with thousandths where hundredths give two times of the clip one label."""
+    labels = [f"{time_s:.2f}s" for time_s in times_s_T]
+    if len(set(labels)) == len(set(times_s_T.tolist())):  # a repeated frame repeats its time and may share its label
+        return labels
+    return [f"{time_s:.3f}s" for time_s in times_s_T]
 
 
 def _encode(pieces: list[_Piece], tokenizer: PreTrainedTokenizerFast) -> list[list[int]]:

@@ -3,7 +3,9 @@
 Evidence in falling rank, for a letter: the whole text is an option's text · the last answer statement ("the answer is
 B", "Answer: B", a box) · a line that is only a letter, the last one · lines that begin with one and the same letter ·
 the last line is an option's text · one single letter is named in passing ("option C", "(C)", "so C"). Two letters of
-equal rank are no answer. Never random, never a capital out of a word; "a" and "I" before a word are words.
+equal rank are no answer. Never random, never a capital out of a word; "a" and "I" before a word are words, except a
+capital A before a word that cannot follow the article ("the answer is A and …"). What is denied ("A is wrong", "the
+answer cannot be A") is taken away first, so that what is concluded after it counts.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from cosmos_reason.text.statements import BECAUSE, FILLER, lines, plain, stated
+from cosmos_reason.text.statements import BECAUSE, FILLER, affirmed, clause, lines, plain, stated
 from cosmos_reason.types import LETTERS
 
 _LETTER = re.compile(r"(?P<open>[(\[{<]?)\s*(?P<letter>[A-Za-z])(?:\s*(?P<close>[)\]}>]))?(?P<rest>.*)", re.DOTALL)
@@ -23,13 +25,34 @@ _SECOND = re.compile(
 )
 _QUOTED = re.compile(r"(?<!\w)'([A-Za-z])'(?!\w)")
 _ARTICLE = re.compile(r"^(?:an?|the)\s+")
+# What follows the letter A but not the English article.
+_AFTER_A = re.compile(
+    r"\s+(?:and|but|so|then|when|where|which|if|it|its|the|this|these|that|they|he|she|we|in|on|at|by|from|to|with|after"
+    r"|before|until|not|has|does|would|should|although|though|based|according)(?![\w-])",
+    re.IGNORECASE,
+)
+_DENIED = (
+    r"(?:\s+(?:is|are|was|were|seems?|looks?)\s+(?:(?:\w+ly|also|to\s+be|the|an?)\s+){0,3}?"
+    r"(?:not|never|wrong|incorrect|false|impossible|unlikely|implausible|invalid|excluded|eliminated|ruled\s+out)\b"
+    r"|\s+(?:(?:is|are|was|were|does|do|did|ca|could|wo|would|must|should)n't|cannot|contradicts)\b"
+    r"|\s+(?:can|could|does|do|did|will|would|must|should)\s+not\b"
+    r"|\s+(?:can|must|should)\s+be\s+(?:excluded|eliminated|rejected|discarded|ruled\s+out)\b)"
+)
+_IS_DENIED = re.compile(_DENIED, re.IGNORECASE)
+_ONE = r"(?:(?:the\s+)?(?:answer|option|choice|letter)s?\s+)?[(\[]?(?-i:[A-HJ-Z])[)\]]?"
+_ELIMINATED = re.compile(
+    r"(?:^[ \t#>•-]*|(?<=[.;,:!?]\s)|(?<=\band\s)|(?<=\bbut\s)|(?<=\bso\s))"
+    rf"{_ONE}(?:(?:\s*[,/&]\s*|,?\s+(?:and|or|nor)\s+){_ONE}){{0,8}}{_DENIED}{clause('')}",
+    re.IGNORECASE | re.MULTILINE,
+)
 _RUN = re.compile(r"[A-Z]{2,}\b")
 _NAMED = re.compile(
     r"(?<!not )(?<!n't )(?:"
     r"\b(?:option|choice|choose|pick|select|go with)\s+\(?(?P<named>[A-Za-z])(?:\)|(?![\w'\-)]))"
     r"|\((?P<bracketed>[A-Z])\)"
-    r"|\b(?:it is|it's|is|so|thus|hence|therefore)[\s,:]+(?P<concluded>[A-Z])(?![\w'\-)]))"
-    r"(?!\s+(?:is|was|seems|looks)\s+(?:not|wrong|incorrect|false|impossible|unlikely)|\s+(?:is|was|does|ca)n't|\s+cannot)",
+    r"|\b(?:it is|it's|(?<!\bas )(?<!\bso )(?<!\bnor )(?<!\bneither )is|so|thus|hence|therefore"
+    r"|(?:must|has to|can only) be|leav(?:es|ing)(?: only)?)[\s,:]+(?P<concluded>[A-Z])(?![\w'\-)]))"
+    rf"(?!{_DENIED})",
     re.IGNORECASE,
 )
 _LIST = re.compile(r"[(\[{]*[A-Z][)\]}.]*(?:(?:\s|[,;/&]|\band\b)+[(\[{]*[A-Z]\b[)\]}.]*)*", re.IGNORECASE)
@@ -51,14 +74,19 @@ def read_letter(text: str, options: Sequence[str]) -> str | None:
         return whole
     text = _QUOTED.sub(r"\1", plain(text))
     offered = LETTERS[: len(options)]
-    for segment in stated(text):
+    for segment in stated(affirmed(text, in_words=True)):
         segment = re.sub(rf"^[\s#>•-]*{FILLER}", "", segment, flags=re.IGNORECASE)
         if (letter := _leading_option(segment, options)) is not None:
             return letter
         letter = _leading_letter(segment, before_word=True)
         if letter is not None:  # a statement decides, even one that names no offered letter or several
             return letter if letter and letter in offered else None
-    return _unmarked_letter(text, options, offered)
+    return _unmarked_letter(_not_denied(text), options, offered)
+
+
+def _not_denied(text: str) -> str:
+    """The plain text without clauses that rule letters out; what follows such a clause begins a line."""
+    return affirmed(_ELIMINATED.sub("\n", text))
 
 
 def _unmarked_letter(text: str, options: Sequence[str], offered: str) -> str | None:
@@ -117,7 +145,7 @@ def _leading_option(segment: str, options: Sequence[str]) -> str | None:
 def _leading_letter(segment: str, before_word: bool) -> str | None:
     """The letter that stands alone at the start; "" if several do; None if the segment starts with something else.
 
-    `before_word`: a plain word may follow the letter ("the answer is B as …"), except after "a" and "I".
+    `before_word`: a plain word may follow the letter ("the answer is B as …"), except after "I" and the article "a".
     """
     run = _RUN.match(segment)
     if run and set(run[0]) <= set(LETTERS):
@@ -128,6 +156,8 @@ def _leading_letter(segment: str, before_word: bool) -> str | None:
     letter, rest = match["letter"], match["rest"]
     bracketed = bool(match["open"] and match["close"])
     closed = bracketed or bool(match["close"])
+    if _IS_DENIED.match(rest):
+        return None
     if not closed and _INSIDE_WORD.match(segment[match.end("letter") :]):
         return None
     if _SECOND.match(rest):
@@ -136,7 +166,8 @@ def _leading_letter(segment: str, before_word: bool) -> str | None:
         return letter.upper()
     if letter in "iI":
         return letter.upper() if re.match(r"\s+(?:because|since)\b", rest) else None
-    return letter.upper() if _REASON.match(rest) or (before_word and letter not in "aA") else None
+    worded = letter not in "aA" or (letter == "A" and _AFTER_A.match(rest) is not None)
+    return letter.upper() if _REASON.match(rest) or (before_word and worded) else None
 
 
 def _named(text: str, offered: str) -> list[str]:
@@ -155,7 +186,8 @@ def read_letters(text: str, options: Sequence[str]) -> tuple[str, ...] | None:
     """All letters that the text states, sorted. Example: ``read_letters("A and C", options)`` is ("A", "C")."""
     offered = LETTERS[: len(options)]
     text = plain(text)
-    for segment in [*stated(text), text]:
+    whole, kept = affirmed(text, in_words=True), _not_denied(text)
+    for segment in dict.fromkeys([*stated(whole), whole, kept]):
         segment = re.sub(rf"^[\s#>•-]*{FILLER}", "", segment, flags=re.IGNORECASE).strip(" .\n")
         run = _RUN.fullmatch(segment)
         if run or _LIST.fullmatch(segment):
@@ -165,8 +197,8 @@ def read_letters(text: str, options: Sequence[str]) -> tuple[str, ...] | None:
         texts = [_option_letter(piece, options) for piece in pieces]
         if texts and all(texts):
             return _sorted_letters([letter for letter in texts if letter], offered)
-    starts = [letter for line in lines(text) if (letter := _leading_letter(line, before_word=False)) is not None]
-    return _sorted_letters(starts or _named(text, offered), offered)
+    starts = [letter for line in lines(kept) if (letter := _leading_letter(line, before_word=False)) is not None]
+    return _sorted_letters(starts or _named(kept, offered), offered)
 
 
 def _sorted_letters(names: Sequence[str], offered: str) -> tuple[str, ...] | None:
@@ -180,7 +212,8 @@ def read_yes_no(text: str) -> str | None:
 
     "No" before another word ("no contact", "no doubt") is not an answer.
     """
-    text = re.sub(r"\b(?:yes|no)\s*(?:/|or)\s*(?:yes|no)\b", "", plain(text), flags=re.IGNORECASE)
+    text = affirmed(plain(text))
+    text = re.sub(r"\b(?:yes|no)\s*(?:/|or)\s*(?:yes|no)\b", "", text, flags=re.IGNORECASE)
     for segment in stated(text):
         match = re.match(rf"\s*{FILLER}[(\[]?", segment, re.IGNORECASE)
         if stated_word := _YES_NO.match(segment, match.end() if match else 0):

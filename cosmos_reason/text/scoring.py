@@ -2,6 +2,7 @@
 
 `value` and the part `correct` are 1 or 0. The part `format` tells whether the reply had the form that was asked for.
 Kinds with a graded truth add `dense` in 0..1, a reward for being near, and those about time or place add `in_range`.
+Which parts there are is fixed by the question, whatever was answered; all but `format` are 0 when nothing was parsed.
 
 | kind       | correct                                        | dense                                        |
 |------------|------------------------------------------------|----------------------------------------------|
@@ -48,19 +49,28 @@ class Graded(NamedTuple):
 def score(answer: Answer, sample: Sample) -> Score:
     """Score a parsed answer. A status other than `ok` earns 0 and is named by the reason, so that it can be counted."""
     parts = {"correct": 0.0, "format": float(answer.format_ok)}
+    parts |= dict.fromkeys(_further_parts(sample), 0.0)
     if answer.status != "ok":
         missing = {"no_answer": "no answer is stated", "truncated": "the thinking never ended"}
         reason = missing.get(answer.status, f"the stated answer is not a {sample.kind}")
         return Score(0.0, parts, f"{answer.status}: {reason}")
     graded = _grade(answer, sample)
     parts["correct"] = float(graded.correct)
-    if sample.kind not in ("binary", "choice") or isinstance(sample.answer, tuple):
-        parts["dense"] = graded.dense
     reason = f"{'right' if graded.correct else 'wrong'}: {graded.measure}"
-    if (outside := _outside(answer, sample)) is not None:
+    if "dense" in parts:
+        parts["dense"] = graded.dense
+    if "in_range" in parts:
+        outside = _outside(answer, sample)
         parts["in_range"] = float(not outside)
         reason = f"{reason}; {outside}" if outside else reason
     return Score(parts["correct"], parts, reason)
+
+
+def _further_parts(sample: Sample) -> list[str]:
+    """The parts beside `correct` and `format`: `dense` for a graded truth, `in_range` for times and places."""
+    graded = sample.kind not in ("binary", "choice") or isinstance(sample.answer, tuple)
+    placed = sample.kind in ("interval", "point", "box", "trajectory")
+    return ["dense"] * graded + ["in_range"] * placed
 
 
 def _grade(answer: Answer, sample: Sample) -> Graded:
@@ -172,8 +182,8 @@ def _near(distance: float) -> Graded:
     return Graded(distance <= NEAR, max(0.0, 1.0 - distance / FAR), f"{distance:.0f} of 1000 away from the truth")
 
 
-def _outside(answer: Answer, sample: Sample) -> str | None:
-    """What lies beyond the clip or the picture, "" if nothing does, None for kinds without times and places."""
+def _outside(answer: Answer, sample: Sample) -> str:
+    """What lies beyond the clip or the picture, "" if nothing does."""
     value: Any = answer.value
     times: list[float] = []
     places: list[float] = []
@@ -185,8 +195,6 @@ def _outside(answer: Answer, sample: Sample) -> str | None:
         case "trajectory":
             times = [point[0] for point in value]
             places = [number for point in value for number in point[1:]]
-        case _:
-            return None
     start_s, end_s = sample.video.start_s or 0.0, sample.video.end_s
     late = [t for t in times if t < start_s or (end_s is not None and t > end_s)]
     if late:

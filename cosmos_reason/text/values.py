@@ -1,7 +1,7 @@
 """Reads typed values: plain final text -> number, interval, point, box or trajectory, or None when it is not one.
 
 Plain and JSON forms, fenced or not, are read by the same rule: groups of numbers in brackets, else exactly as many
-numbers as the kind has. Two different values in the last answer statement are no answer.
+numbers as the kind has. Two different values in the last answer statement are no answer, nor is one that is denied.
 
 Rule of numbers: a comma separates thousands only before groups of three digits, elsewhere ("3,5") the number is not
 read; 3e2 and 3 × 10^2 are 300; "about" and a unit are allowed; a known unit is converted to the sample's unit, one
@@ -16,7 +16,7 @@ import re
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
-from cosmos_reason.text.statements import FILLER, last_statement, plain, stated
+from cosmos_reason.text.statements import FILLER, affirmed, last_statement, plain, stated
 
 T = TypeVar("T", bound=Hashable)
 
@@ -67,7 +67,7 @@ _TIME_KEY = re.compile(rf"\b(?:t|t_s|time|time_s|timestamp)\s*[:=]\s*({_TIME})",
 
 def read_number(text: str, unit: str = "") -> float | None:
     """The number that the text states, in `unit`. Example: ``read_number("about 1,200 cm", "m")`` is 12.0."""
-    text = re.sub(r"\s+per\s+", "/", plain(text))
+    text = re.sub(r"(?<!\s)\s+per\s+", "/", affirmed(plain(text)))
     start = rf"\s*{FILLER}{_ABOUT}"
     for segment in stated(text):
         offset = re.match(start, segment, re.IGNORECASE)
@@ -120,7 +120,7 @@ def _only(values: Iterable[T | None]) -> T | None:
 
 def read_interval(text: str) -> tuple[float, float] | None:
     """Start and end in seconds. Examples: ``1.25 - 2.50``, ``00:01.25 to 00:02.50``, ``{"start": 1, "end": 2.5}``."""
-    text = last_statement(plain(text))
+    text = last_statement(affirmed(plain(text)))
     found = [*_START_END.finditer(text)] or [*_FROM_TO.finditer(text)]
     interval = _only((_seconds(match[1]), _seconds(match[2])) for match in found)
     return interval if interval is not None and interval[0] <= interval[1] < math.inf else None
@@ -137,14 +137,14 @@ def _seconds(text: str) -> float:
 
 def read_point(text: str) -> tuple[float, float] | None:
     """x, y. Examples: ``[512, 300]``, ``(512, 300)``, ``x=512, y=300``, ``{"point_2d": [512, 300]}``."""
-    text = last_statement(plain(text))
+    text = last_statement(affirmed(plain(text)))
     point = _only(_groups(text, 2) or _exactly(text, 2))
     return (point[0], point[1]) if point is not None else None
 
 
 def read_box(text: str) -> tuple[float, float, float, float] | None:
     """x1, y1, x2, y2, ordered. Examples: ``[1, 2, 3, 4]``, ``(1, 2), (3, 4)``, ``{"box_2d": [1, 2, 3, 4]}``."""
-    text = last_statement(plain(text))
+    text = last_statement(affirmed(plain(text)))
     corners = _groups(text, 2)
     joined = [corners[0] + corners[1]] if len(corners) == 2 else []
     box = _only(_groups(text, 4) or joined or _exactly(text, 4))
@@ -159,7 +159,7 @@ def read_trajectory(text: str, times_s: Sequence[float]) -> tuple[tuple[float, f
     Examples: ``[[0.5, 512, 300], [1.0, 520, 310]]``, ``{"time_s": 0.5, "point_2d": [512, 300]}`` a point,
     ``0.5s: (512, 300)`` a line.
     """
-    text = last_statement(plain(text))
+    text = last_statement(affirmed(plain(text)))
     if any(text.count(left) != text.count(right) for left, right in ("[]", "{}", "()")):
         return None  # cut in the middle
     timed = _groups(text, 3) or _timed_objects(text) or _timed_lines(text)

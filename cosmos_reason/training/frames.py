@@ -2,7 +2,7 @@
 
 `FrameStore.build` decodes each distinct clip of a sample list in worker processes, writes `frames.npy` and `index.json`
 into a new folder and renames it last, so that a store either exists whole or not at all. Clips that fail to decode are
-kept out, counted and listed with their reason in `failed.json`.
+kept out, counted and listed with their reason in `index.json`.
 
 N clips, T frames, H height, W width, C channels.
 """
@@ -24,7 +24,7 @@ from PIL import Image
 
 from cosmos_reason.errors import DataError, UserError
 from cosmos_reason.types import Frames, Sample, VideoRef
-from cosmos_reason.video import FrameSpec, decode_in_process
+from cosmos_reason.video import FrameSpec, decode_in_process, pad_to_multiple
 
 MAX_FAILED_SHARE = 0.02  # a run stops when more of its clips than this cannot be decoded
 
@@ -44,24 +44,14 @@ def resize_frames(pixels_THWC: np.ndarray, size: int) -> np.ndarray:
     return np.stack([np.asarray(frame) for frame in frames])
 
 
-def fit_count(pixels_THWC: np.ndarray, times_s_T: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Exactly `count` frames: a shorter clip repeats its last frame, so that rows of a store have one shape."""
-    missing = count - len(pixels_THWC)
-    if missing <= 0:
-        return pixels_THWC[:count], times_s_T[:count]
-    return (
-        np.concatenate([pixels_THWC, np.repeat(pixels_THWC[-1:], missing, axis=0)]),
-        np.concatenate([times_s_T, np.repeat(times_s_T[-1:], missing)]),
-    )
-
-
 def _decode_one(task: tuple[VideoRef, int, int]) -> tuple[np.ndarray, np.ndarray] | str:
     ref, count, size = task
     try:
         frames = decode_in_process(ref, FrameSpec(count=count))
     except DataError as error:
         return str(error)
-    return fit_count(resize_frames(frames.pixels_THWC, size), frames.times_s_T, count)
+    frames = pad_to_multiple(frames, count)  # a shorter clip repeats its last frame: rows of a store have one shape
+    return resize_frames(frames.pixels_THWC, size), frames.times_s_T
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ B rows, L tokens, N clips, T frames, S tokens a frame, D feature width.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from queue import Queue
+from queue import Full, Queue
 from typing import NamedTuple
 
 import numpy as np
@@ -128,16 +129,21 @@ def batches(maker: RowMaker, batch_size: int, pad_id: int, start_step: int, step
     ahead: Queue[Batch | BaseException | None] = Queue(maxsize=4)
     stopped = threading.Event()
 
+    def give(item: Batch | BaseException | None) -> None:
+        while not stopped.is_set():  # a consumer that has gone takes nothing: do not wait for it for ever
+            with contextlib.suppress(Full):
+                return ahead.put(item, timeout=1.0)
+
     def work() -> None:
         try:
             for step in range(start_step, steps):
                 if stopped.is_set():
                     return
                 rows = [maker.row(step * batch_size + i) for i in range(batch_size)]
-                ahead.put(collate(rows, pad_id))
-            ahead.put(None)
+                give(collate(rows, pad_id))
+            give(None)
         except BaseException as error:  # handed to the consumer, which raises it
-            ahead.put(error)
+            give(error)
 
     thread = threading.Thread(target=work, daemon=True, name="rows")
     thread.start()

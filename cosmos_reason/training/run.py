@@ -6,11 +6,12 @@ pure function of (seed, position), so resuming needs no loader state: the restar
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ from pydantic import BaseModel, ConfigDict
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
+
+from cosmos_reason.errors import UserError
 
 
 class Recipe(BaseModel):
@@ -49,7 +52,7 @@ class RunLog:
     def __init__(self, folder: Path, title: str, steps: int, done: int = 0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = (folder / "metrics.jsonl").open("a")
-        self._board = SummaryWriter(str(folder / "tensorboard"))
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=done + 1 if done else None)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -152,6 +155,25 @@ def save_checkpoint(accelerator: Accelerator, folder: Path, step: int, keep: int
         partial.rename(target)
         for old in checkpoints(folder)[:-keep]:
             shutil.rmtree(old)
+
+
+def same_run(folder: Path, recipe: Recipe, data: Iterable[str]) -> None:
+    """Note what this run is made of in `run.json`; refuse to go on with a run that was made of something else.
+
+    `steps`, the logging and the saving may change between a stop and its continuation, nothing that shapes the weights.
+    """
+    free = {"steps", "log_every", "save_every", "keep", "out", "cache"}
+    stamp = hashlib.sha256("\n".join(data).encode()).hexdigest()[:16]
+    now = {**recipe.model_dump(mode="json", exclude=free), "data": stamp}
+    path = folder / "run.json"
+    if checkpoints(folder) and path.exists():
+        then = json.loads(path.read_text())
+        if changed := sorted(name for name in {*now, *then} if now.get(name) != then.get(name)):
+            raise UserError(
+                f"{folder}: holds a run with other {', '.join(changed)}; give another `out`, or delete that folder"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(now, indent=1))
 
 
 def resume(accelerator: Accelerator, folder: Path) -> int:

@@ -20,7 +20,7 @@ from cosmos_reason import config
 from cosmos_reason.backends.local import load_model, save_model
 from cosmos_reason.errors import UserError
 from cosmos_reason.model.vlm import HybridVLM
-from cosmos_reason.simulate.dataset import balance, read_set
+from cosmos_reason.simulate.dataset import balance, training_set
 from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.training.frames import FrameStore
 from cosmos_reason.training.rows import Batch, RowMaker, batches
@@ -32,6 +32,7 @@ from cosmos_reason.training.run import (
     forget_after,
     precision,
     resume,
+    same_run,
     save_checkpoint,
     set_lr,
 )
@@ -71,6 +72,7 @@ def finetune(recipe: SFTRecipe) -> Path:
     if recipe.reset_language:
         model.reset_language(len(tokenizer))
     samples = training_samples(recipe)
+    same_run(recipe.out, recipe, (repr(sample) for sample in samples))
     store = FrameStore.build(samples, recipe.cache, model.config.video_frames, model.config.vision_config.image_size)
     pictures = Pictures(model, store, recipe)
     maker = RowMaker(
@@ -104,7 +106,7 @@ def finetune(recipe: SFTRecipe) -> Path:
 
 def training_samples(recipe: SFTRecipe) -> list[Sample]:
     """The sets' rows of the wanted templates, with balanced answers."""
-    samples = [sample for folder in recipe.train_sets for sample in read_set(folder)]
+    samples = [sample for folder in recipe.train_sets for sample in training_set(folder)]
     if unknown := set(recipe.templates) - {sample.template for sample in samples}:
         raise UserError(
             f"templates: none of the sets asks {', '.join(sorted(unknown))}; see `template` in samples.jsonl"

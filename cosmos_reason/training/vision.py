@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from cosmos_reason.model.sizes import build
 from cosmos_reason.model.vlm import HybridVLM
-from cosmos_reason.simulate.dataset import read_set, read_timeline
+from cosmos_reason.simulate.dataset import read_timeline, training_set
 from cosmos_reason.training.frames import FrameStore, clip_key
 from cosmos_reason.training.run import (
     Recipe,
@@ -35,6 +35,7 @@ from cosmos_reason.training.run import (
     order,
     precision,
     resume,
+    same_run,
     save_checkpoint,
     set_lr,
 )
@@ -176,7 +177,8 @@ def pretrain(recipe: VisionRecipe) -> Path:
     """Train the encoder of a fresh model of the named size; the folder of the saved model."""
     accelerator = Accelerator(mixed_precision=precision(recipe.precision), cpu=not torch.cuda.is_available())
     torch.manual_seed(recipe.seed)
-    samples = [sample for folder in recipe.train_sets for sample in read_set(folder)]
+    samples = [sample for folder in recipe.train_sets for sample in training_set(folder)]
+    same_run(recipe.out, recipe, sorted({sample.video.path for sample in samples}))
     store = FrameStore.build(samples, recipe.cache, recipe.frames, recipe.image_size)
     states = ClipStates(samples, store, None)
     held = (len(states.rows) - min(recipe.held_out_clips, len(states.rows) // 10)) * recipe.frames

@@ -2,14 +2,17 @@
 
 Stamps are seconds on the container's own clock, as PyAV and ffprobe print them: a file that begins at 5 s has 5.0 as
 its first stamp. `index_video` reads packets only, without decoding them, so a minute of video costs about 20 ms; a
-file too large to be read through (`SCAN_BYTES`) is described by its header instead, and its stamps are estimates.
+file too large to be read through (`SCAN_BYTES`) is described by its header instead, if its last packets bear that out,
+and its stamps are estimates.
 
 N frames that the stream can show.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +27,13 @@ from av.video.stream import VideoStream
 from cosmos_reason.errors import DataError
 
 SCAN_BYTES = 512 * 2**20  # larger files are not read through: only what is needed is sought out
+# So much may be missing at the end: some containers round what they promise, or count what is never shown.
+MISSING_SHARE, MISSING_S = 0.05, 10.0
 STILL_BRANDS = frozenset({"avif", "heic", "heix", "mif1"})  # pictures in an mp4 box
+FROM_ZERO = frozenset({"matroska,webm", "flv", "asf"})  # their duration counts from the clock's zero, not the start
+OF_THE_FILE = frozenset(
+    {"matroska,webm", "flv"}
+)  # a stream's duration is the file's here, the sound's if that's longer
 DECODING_ORDER = frozenset({"avi", "asf"})  # containers that stamp packets in the order of decoding
 # libav refuses packets of Theora streams that common encoder builds wrote; players leave the last picture standing.
 LENIENT_CODECS = frozenset({"theora"})
@@ -76,12 +85,17 @@ def check_file(path: str) -> None:
         raise DataError(path, "can't be read (permission denied)")
 
 
+def address(path: str) -> str:
+    """What to hand to libav for a file: it would take the relative name "a:b.mp4" for a URL."""
+    return os.path.abspath(path)
+
+
 @contextmanager
 def open_video(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a file and its main video stream. DataError where there is none or the file is no video."""
     check_file(path)
     try:
-        container = av.open(path, metadata_errors="replace")
+        container = av.open(address(path), metadata_errors="replace")
     except (av.error.FFmpegError, ValueError) as error:
         raise DataError(path, f"can't be opened as a video ({reason(error)}); it may be cut off or no video") from None
     with container:
@@ -112,19 +126,20 @@ def _moving_streams(container: InputContainer) -> list[VideoStream]:
     return [stream for stream in container.streams.video if not stream.disposition & cover]
 
 
-def index_video(path: str) -> Index:
-    """Read what the file holds: stamps of every frame it can show, shape, rate. DataError where it is damaged."""
+def index_video(path: str, read_through: bool = False) -> Index:
+    """Read what the file holds: stamps of every frame it can show, shape, rate. DataError where it is damaged.
+
+    `read_through` is for a huge file whose pictures were found to have other stamps than its header lets expect.
+    """
     with open_video(path) as (container, stream):
         first = _first_picture(path, container, stream)
-        too_large = os.stat(path).st_size > SCAN_BYTES
-        grid_s_N = _estimated_stamps(container, stream) if too_large else None
-        header_fps = float(stream.average_rate or stream.guessed_rate or 0)
         facts = _facts(path, container, stream, first)
-        header_frames = stream.frames
+        header_fps = float(stream.average_rate or stream.guessed_rate or 0)
+        too_large = os.stat(path).st_size > SCAN_BYTES and not read_through
+        grid_s_N = _estimated_stamps(container, stream) if too_large else None
     if grid_s_N is not None:
         return Index(
             **facts,
-            header_frames=header_frames,
             fps=header_fps,
             frame_s=1 / header_fps,
             stamps_s_N=grid_s_N,
@@ -143,7 +158,6 @@ def index_video(path: str) -> Index:
     frame_s = scan.last_duration_s or (1 / fps if fps else 0.0)
     return Index(
         **facts,
-        header_frames=header_frames,
         fps=fps,
         frame_s=frame_s,
         stamps_s_N=stamps_s_N,
@@ -166,6 +180,7 @@ def _facts(path: str, container: InputContainer, stream: VideoStream, first: Vid
         "has_alpha": any(component.is_alpha for component in first.format.components),
         "has_audio": bool(container.streams.audio),
         "video_streams": len(_moving_streams(container)),
+        "header_frames": stream.frames,
     }
 
 
@@ -234,7 +249,9 @@ def _scan(path: str) -> _Scan:
         if len(key_pts) and len(known) > 1:
             known = known[known >= key_pts[0]]  # what precedes the first key frame can't be shown
         stamps_s_N, last_s = known * time_base, end_s - float(known[-1]) * time_base
-        if not cut and promised_s - max(end_s, stamps_s_N[-1]) > max(0.5, 0.05 * promised_s):
+        longest_s = float(np.diff(stamps_s_N).max(initial=0.0))
+        tolerated_s = _tolerated_s(promised_s - float(stamps_s_N[0]), longest_s)
+        if not cut and promised_s - max(end_s, stamps_s_N[-1]) > tolerated_s:
             cut = f"its header promises {promised_s:.2f} s"
         scan = _Scan(stamps_s_N, key_pts * time_base, open_gop, max(last_s, 0.0), counted=False)
     else:
@@ -247,14 +264,24 @@ def _scan(path: str) -> _Scan:
 
 def _promised_end(container: InputContainer, stream: VideoStream) -> float:
     """When the header says that this stream ends, in seconds; 0.0 where it says nothing about this stream alone."""
-    if "DURATION" in stream.metadata:  # Matroska, "00:00:10.000000000"
-        hours, minutes, seconds = stream.metadata["DURATION"].split(":")
-        return int(hours) * 3600 + int(minutes) * 60 + float(seconds.rstrip("\0"))
-    if stream.duration and stream.time_base:
-        return float((stream.duration + (stream.start_time or 0)) * stream.time_base)
-    if container.duration and len(container.streams) == 1:
-        return (container.duration + (container.start_time or 0)) / av.time_base
+    # Matroska's "00:00:10.000000000"; what other tools write under this name has no known unit.
+    tag = re.fullmatch(r"(\d+):(\d+):(\d+\.?\d*)\0*", stream.metadata.get("DURATION", ""))
+    if tag:
+        return int(tag[1]) * 3600 + int(tag[2]) * 60 + float(tag[3])
+    late, alone = container.format.name not in FROM_ZERO, len(container.streams) == 1
+    if stream.duration and stream.time_base and (alone or container.format.name not in OF_THE_FILE):
+        return float((stream.duration + late * (stream.start_time or 0)) * stream.time_base)
+    if container.duration and alone:
+        return (container.duration + late * (container.start_time or 0)) / av.time_base
     return 0.0
+
+
+def _tolerated_s(length_s: float, longest_s: float = 0.0) -> float:
+    """How many seconds may be missing at the end of a stream of this length.
+
+    `longest_s` is the longest that one of its pictures stays on show: so may the last one, without a word in the file.
+    """
+    return max(0.5, min(MISSING_SHARE * length_s, max(MISSING_S, longest_s)))
 
 
 def _decoded_stamps(path: str) -> _Scan:
@@ -279,13 +306,30 @@ def _even(stamps_s_N: np.ndarray, fps: float) -> np.ndarray:
 
 
 def _estimated_stamps(container: InputContainer, stream: VideoStream) -> np.ndarray | None:
-    """An even grid from the header; None where the header doesn't hold a rate and a duration, so a scan is needed."""
+    """An even grid from the header; None where that doesn't hold a true rate and duration, so a scan is needed."""
     rate = float(stream.average_rate or 0)
     start_s = float((stream.start_time or 0) * (stream.time_base or 0))
-    duration_s = float((stream.duration or 0) * (stream.time_base or 0)) or (container.duration or 0) / av.time_base
-    if rate <= 0 or duration_s <= 0:
+    end_s = _promised_end(container, stream) or (container.duration or 0) / av.time_base
+    if rate <= 0 or end_s <= start_s or not _ends_at(end_s, _tolerated_s(end_s - start_s), container, stream):
         return None
-    return start_s + np.arange(max(1, round(duration_s * rate))) / rate
+    return start_s + np.arange(max(1, round((end_s - start_s) * rate))) / rate
+
+
+def _ends_at(end_s: float, tolerance_s: float, container: InputContainer, stream: VideoStream) -> bool:
+    """Whether the stream's last packets are there, sound, and the last of them ends at `end_s`."""
+    assert stream.time_base, "a stream with a duration has a clock"
+    last_s = -math.inf
+    try:
+        container.seek(round((end_s - tolerance_s) / stream.time_base), stream=stream, backward=True)
+        for packet in container.demux(stream):
+            ticks = packet.dts if packet.pts is None else packet.pts
+            if packet.is_corrupt:
+                return False
+            if ticks is not None:
+                last_s = max(last_s, float((ticks + (packet.duration or 0)) * stream.time_base))
+    except (av.error.FFmpegError, ValueError):
+        return False
+    return abs(end_s - last_s) <= tolerance_s
 
 
 def reason(error: Exception) -> str:

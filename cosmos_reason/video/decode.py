@@ -42,7 +42,13 @@ def decode_in_process(ref: VideoRef, spec: FrameSpec, only_pyav: bool = False) -
     While decord reads, the process's stderr is collected to learn of concealed damage. `only_pyav` leaves decord out.
     """
     check_range(ref)
-    index = index_video(ref.path)
+    try:
+        return _decode(index_video(ref.path), ref, spec, only_pyav)
+    except Doubt:  # of the estimated stamps of a huge file; those of a scan are beyond doubt
+        return _decode(index_video(ref.path, read_through=True), ref, spec, only_pyav)
+
+
+def _decode(index: Index, ref: VideoRef, spec: FrameSpec, only_pyav: bool) -> Frames:
     choice = choose(index.stamps_s_N, spec, ref, index.frame_s)
     size = fit(index.width, index.height, spec.max_pixels)
     pictures = _read(index, np.unique(choice.indices_T), size, only_pyav)
@@ -62,7 +68,7 @@ def decode_in_process(ref: VideoRef, spec: FrameSpec, only_pyav: bool = False) -
 
 
 def _read(index: Index, wanted_T: np.ndarray, size: tuple[int, int], only_pyav: bool) -> Pictures:
-    """The fast decoder's pictures where they are beyond doubt, else PyAV's, else its DataError."""
+    """The fast decoder's pictures where they are beyond doubt, else PyAV's, else its DataError or its own Doubt."""
     fast = None if only_pyav else fast_reader()
     if fast is not None:
         try:

@@ -10,6 +10,7 @@ T wanted frames, H height, W width, C channels (RGB).
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import tempfile
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from types import ModuleType
 
 import av
 import numpy as np
@@ -27,10 +29,12 @@ from av.video.stream import VideoStream
 from PIL import Image
 
 from cosmos_reason.errors import DataError
-from cosmos_reason.video.container import Index, open_video, reason
+from cosmos_reason.video.container import Index, address, open_video, reason
 from cosmos_reason.video.sample import TICK_S
 
 DECORD_BATCH_BYTES = 64 * 2**20  # full-size frames that decord may hold at a time
+# Estimated stamps come true within the larger of these, if the stream is as even as its header says.
+ESTIMATE_S, ESTIMATE_FRAMES = 1.0, 3.0
 ASSUMED_KEY_GAP_S = 5.0  # where a seek lands late or key frames aren't known: begin so long before the target
 # Elsewhere decord was seen to return other frames than it was asked for without a word: after a seek (ASF, MPEG-TS,
 # H.263 in AVI) or behind a damaged picture (MPEG-2).
@@ -40,15 +44,22 @@ DECORD_CODECS = frozenset({"h264", "hevc", "vp8", "vp9"})
 _stderr_lock = threading.Lock()  # the process has one stderr
 
 
+def reader_order() -> tuple[str, ...]:
+    """The readers that a file is offered to on this machine, in turn: at most one fast one, then PyAV.
+
+    A fast one that is installed but can't be loaded is offered the files too, and doubts them all.
+    """
+    fast = [name for name in ("decord", "torchcodec") if importlib.util.find_spec(name) is not None]
+    return (*fast[:1], "pyav")
+
+
 def fast_reader() -> Callable[[Index, np.ndarray, tuple[int, int]], Pictures] | None:
     """decord, torchcodec on machines that decord isn't built for, or None where neither is installed."""
-    if importlib.util.find_spec("decord") is not None:
-        return read_decord
-    return read_torchcodec if importlib.util.find_spec("torchcodec") is not None else None
+    return {"decord": read_decord, "torchcodec": read_torchcodec}.get(reader_order()[0])
 
 
 class Doubt(Exception):
-    """This decoder may not read this file rightly; another one should."""
+    """This decoder may not read this file rightly, or not by this index; another one should."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +82,11 @@ def read_decord(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pi
         raise Doubt("decord miscounts after a seek into an open group, and in older containers and codings")
     if not index.exact:
         raise Doubt("decord reads huge files through")
-    import decord  # heavy, and not built for every platform
-
+    decord = _load("decord")
     pixels_THWC = np.empty((len(wanted_T), size[1], size[0], 3), dtype=np.uint8)
     with _complaints() as complaints:
         try:
-            reader = decord.VideoReader(index.path, ctx=decord.cpu(0), num_threads=1)
+            reader = decord.VideoReader(address(index.path), ctx=decord.cpu(0), num_threads=1)
             _agree(reader, index)
             chunk = max(1, DECORD_BATCH_BYTES // (index.width * index.height * 3))
             for begin in range(0, len(wanted_T), chunk):
@@ -105,12 +115,11 @@ def read_torchcodec(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -
     """Frames by time through torchcodec. Raises Doubt where its stamps or shapes differ from the container's."""
     if index.has_alpha or index.video_streams > 1 or index.lenient or not index.exact:
         raise Doubt("alpha, several streams, huge and faulty files are PyAV's")
-    from torchcodec.decoders import VideoDecoder  # imports torch: only where it stands in for decord
-
+    decoders = _load("torchcodec.decoders")  # imports torch: only where it stands in for decord
     pixels_THWC = np.empty((len(wanted_T), size[1], size[0], 3), dtype=np.uint8)
     with _complaints() as complaints:
         try:
-            decoder = VideoDecoder(index.path, dimension_order="NHWC", num_ffmpeg_threads=2)
+            decoder = decoders.VideoDecoder(address(index.path), dimension_order="NHWC", num_ffmpeg_threads=2)
             for place, target_s in enumerate(index.stamps_s_N[wanted_T].tolist()):
                 frame = decoder.get_frame_played_at(target_s)
                 picture_HWC = frame.data.numpy()
@@ -124,6 +133,14 @@ def read_torchcodec(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -
     if complaints:
         raise Doubt(f"torchcodec complained: {complaints[0]}")
     return Pictures(pixels_THWC, index.stamps_s_N[wanted_T], f"torchcodec {version('torchcodec')}")
+
+
+def _load(module: str) -> ModuleType:
+    """Import a decoder, which is heavy. Doubt where it is installed but broken, e.g. for want of a shared library."""
+    try:
+        return importlib.import_module(module)
+    except (ImportError, OSError, RuntimeError) as error:
+        raise Doubt(f"{module} can't be imported: {error}") from None
 
 
 @contextmanager
@@ -145,12 +162,15 @@ def _complaints() -> Iterator[list[str]]:
 def read_pyav(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pictures:
     """Frames by time through PyAV: seek to the key frame before each, decode on, keep the nearest.
 
-    Raises DataError where anything on the way is damaged, or a wanted frame can't be shown.
+    Raises DataError where anything on the way is damaged, or a wanted frame can't be shown; Doubt where the pictures
+    aren't where estimated stamps say.
     """
     targets_s = index.stamps_s_N[wanted_T]
     # Some containers land behind the target or restart their clock after a seek: then from further back, then in order.
     chosen: list[Picture] | None = None
     for margin_s in (0.0, ASSUMED_KEY_GAP_S, None):
+        if margin_s is None and not index.exact:
+            raise Doubt("a huge file whose header misleads; to scan it is cheaper than to decode all of it")
         if margin_s is None or not index.counted:
             chosen = _sweep(index, targets_s, size, margin_s)
         if chosen is not None and not _misses(index, targets_s, chosen):
@@ -167,17 +187,18 @@ def read_pyav(index: Index, wanted_T: np.ndarray, size: tuple[int, int]) -> Pict
 
 
 def _misses(index: Index, targets_s: np.ndarray, chosen: list[Picture]) -> list[int]:
-    """Which targets were answered by another frame; none in files whose stamps are estimated or faulty anyway."""
-    if not index.exact or index.lenient:
+    """Which targets were answered by another frame; none in files whose packets are faulty anyway."""
+    if index.lenient:
         return []
-    return [i for i, (time_s, _) in enumerate(chosen) if abs(time_s - targets_s[i]) > TICK_S]
+    tolerance_s = TICK_S if index.exact else max(ESTIMATE_S, ESTIMATE_FRAMES / index.fps)
+    return [i for i, (time_s, _) in enumerate(chosen) if abs(time_s - targets_s[i]) > tolerance_s]
 
 
 def _sweep(index: Index, targets_s: np.ndarray, size: tuple[int, int], margin_s: float | None) -> list[Picture] | None:
     """(stamp, picture) nearest to each rising target, in one pass over the file that jumps over what nobody wants.
 
     A jump aims `margin_s` before the key frame that a target needs; None: no jumps, everything in order. Returns None
-    where a jump landed behind its target: this container can't be sought in so.
+    where a jump failed or landed behind its target: this container can't be sought in so.
     """
     chosen: list[Picture] = []
     with open_video(index.path) as (container, stream):
@@ -190,7 +211,10 @@ def _sweep(index: Index, targets_s: np.ndarray, size: tuple[int, int], margin_s:
             key_s = None if margin_s is None else _key_before(index, target_s)
             entry_s = None if key_s is None or margin_s is None else key_s - margin_s
             if after is not None and entry_s is not None and entry_s > after[0] + TICK_S:
-                container.seek(_ticks(entry_s, stream), stream=stream, backward=True)
+                try:
+                    container.seek(_ticks(entry_s, stream), stream=stream, backward=True)
+                except av.error.FFmpegError:
+                    return None
                 pictures = _pictures(index, container, stream, from_key=True)
                 before, after = None, next(pictures, None)
                 if after is None or after[0] > target_s + TICK_S:
@@ -216,7 +240,7 @@ def _pictures(
     """
     sound, keyed, shown = True, False, 0
     key_pts: int | None = None
-    for packet in container.demux(stream):
+    for packet in _packets(index, container, stream):
         if packet.size == 0 and packet.pts is not None:
             continue  # the picture before stays; libav's decoders would take this for the end
         if from_key and packet.size:
@@ -224,6 +248,8 @@ def _pictures(
                 key_pts = packet.pts
             if key_pts is None or (packet.pts is not None and packet.pts < key_pts):
                 continue
+        if packet.is_corrupt and not index.exact:  # elsewhere the scan has looked
+            raise DataError(index.path, f"damaged near {_time_of(packet):.2f} s (a packet is torn); fetch it again")
         try:
             frames = packet.decode()
         except (av.error.FFmpegError, ValueError) as error:
@@ -243,6 +269,14 @@ def _pictures(
                 raise DataError(index.path, f"damaged: the picture at {time_s or 0:.2f} s is corrupt; fetch it again")
             if time_s is not None and sound:
                 yield time_s, frame
+
+
+def _packets(index: Index, container: InputContainer, stream: VideoStream) -> Iterator[av.Packet]:
+    """Packets in order of storage. DataError where the data break off, which a scan would have found."""
+    try:
+        yield from container.demux(stream)
+    except (av.error.FFmpegError, ValueError) as error:
+        raise DataError(index.path, f"damaged: its data break off ({reason(error)}); fetch it again") from None
 
 
 def _time_of(packet: av.Packet) -> float:

@@ -38,6 +38,7 @@ class Worker:
     """A process that answers requests one at a time over a socket. `command` gets the socket's number appended."""
 
     def __init__(self, command: tuple[str, ...] = WORKER_COMMAND) -> None:
+        self.folder = _folder()
         ours, theirs = socket.socketpair()
         with theirs:
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -109,13 +110,13 @@ def call(job: str, arguments: tuple, path: str, timeout_s: float) -> object:
 
 
 def _take() -> Worker:
-    """An idle worker that still lives, or a new one that has said it is ready."""
+    """An idle worker that lives in the current folder, or a new one that has said it is ready."""
     while True:
         with _lock:
             worker = _idle.pop() if _idle else None
         if worker is None:
             break
-        if worker.process.poll() is None:
+        if worker.process.poll() is None and worker.folder == _folder():
             return worker
         worker.close()
     worker = Worker()
@@ -126,6 +127,12 @@ def _take() -> Worker:
         worker.close(kill=True)
         raise RuntimeError(f"the decoder process did not start: {' '.join(WORKER_COMMAND)}") from None
     return worker
+
+
+def _folder() -> tuple[int, int]:
+    """The current folder, in which a worker started now looks up relative paths. Its name may be gone: its numbers."""
+    here = os.stat(".")
+    return here.st_dev, here.st_ino
 
 
 def _give(worker: Worker) -> None:

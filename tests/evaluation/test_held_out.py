@@ -18,3 +18,16 @@ def test_whole_rounds_are_drawn():
     assert counts["a", "yes"] == counts["a", "no"]
     assert counts["b", "yes"] == counts["b", "no"]
     assert len({s.id for s in picked}) == 14
+
+
+def test_letters_stay_even_whatever_the_number_of_options():
+    samples = [
+        Sample(f"{n}/{i}", "choice", "q", "ABCD"[i % n], VideoRef("v"), ("a", "b", "c", "d")[:n], template="which")
+        for n in (2, 3, 4)
+        for i in range(12 * n)
+    ]
+    picked = spread(samples, 40)
+    assert 36 < len(picked) <= 40
+    counts = Counter((len(s.options), s.answer) for s in picked)
+    for n in (2, 3, 4):
+        assert len({counts[n, letter] for letter in "ABCD"[:n]}) == 1

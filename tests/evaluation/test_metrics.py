@@ -24,6 +24,14 @@ def test_one_clip_says_nothing_about_others():
     assert (result.low, result.high) == (0.0, 1.0)
 
 
+@pytest.mark.parametrize(("value", "low", "high"), [(1.0, 4 / (4 + 1.96**2), 1.0), (0.0, 0.0, 1 - 4 / (4 + 1.96**2))])
+def test_all_right_is_no_proof_of_always_right(value, low, high):
+    result = accuracy([Scored(f"clip{i % 4}", "g", value, 0.5) for i in range(40)])
+    assert result.mean == value
+    # four clips are little, however often they are asked about
+    assert (result.low, result.high) == (pytest.approx(low), pytest.approx(high))
+
+
 def test_no_question_gives_no_number():
     assert math.isnan(accuracy([]).mean)
 

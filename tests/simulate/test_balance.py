@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from cosmos_reason.simulate.balance import balance
 from cosmos_reason.types import LETTERS, Sample, VideoRef
@@ -60,3 +61,14 @@ def test_other_kinds_and_the_order_stay() -> None:
     assert text in kept
     assert [s.id for s in kept] == sorted(s.id for s in kept)
     assert kept == balance(samples, 0)
+
+
+def test_the_length_of_what_is_shown_does_not_tell_the_answer() -> None:
+    def cut(i: int, answer: str, end_s: float) -> Sample:
+        return replace(binary(i, answer), video=VideoRef("a.mp4", None, end_s))
+
+    short = [cut(i, "yes", 0.5) for i in range(8)] + [cut(i, "no", 0.5) for i in range(8, 10)]
+    long = [cut(i, "yes", 1.5) for i in range(10, 13)] + [cut(i, "no", 1.5) for i in range(13, 20)]
+    kept = balance(short + long, 0)
+    expected = {(0.5, "yes"): 2, (0.5, "no"): 2, (1.5, "yes"): 3, (1.5, "no"): 3}
+    assert Counter((s.video.end_s, s.answer) for s in kept) == expected

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cosmos_reason.errors import DataError, UserError
-from cosmos_reason.simulate.dataset import TEST_SEED, read_set, read_timeline, sample_to_json, write_set
+from cosmos_reason.simulate.dataset import TEST_SEED, read_set, read_timeline, sample_to_json, training_set, write_set
 from cosmos_reason.simulate.registry import make_clip, questions
 
 
@@ -97,6 +97,14 @@ def test_faults_name_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_clips_kept_for_testing_are_not_learned_from(small_set: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"levitate_{TEST_SEED}/\w+ is of a test seed"):
+        training_set(small_set)
+    text = (small_set / "samples.jsonl").read_text().replace(f"_{TEST_SEED}", "_7").replace(f"_{TEST_SEED + 1}", "_8")
+    (tmp_path / "samples.jsonl").write_text(text)
+    assert training_set(tmp_path) == read_set(tmp_path)
+
+
 def test_workers_write_what_one_process_writes(tmp_path: Path) -> None:
     one = write_set(tmp_path / "one", ("levitate",), 3, 0, 1)
     two = write_set(tmp_path / "two", ("levitate",), 3, 0, 2)

@@ -122,7 +122,16 @@ def test_what_comes_next_depends_on_the_cut() -> None:
         wanted = "touch the red drawer" if end_s < 0.8 else "move the red drawer" if end_s < 1.1 else "stay where it is"
         assert text_of(sample) == wanted
         seen.add(wanted)
-    assert len(seen) >= 2
+    assert seen == {"touch the red drawer", "stay where it is"}
+
+
+def test_an_arm_that_goes_on_is_not_said_to_stay() -> None:
+    made = timeline()
+    gripper = made.objects[0]
+    away = gripper.position_m_T3 + np.linspace(0, 0.2, 16)[:, None]
+    moving = replace(made, objects=(replace(gripper, position_m_T3=away), made.objects[1]))
+    said = {text_of(s) for n in range(40) if (s := ask(replace(moving, clip_id=f"c_{n}")).get("next_action"))}
+    assert said == {"touch the red drawer"}  # the cut at 0.875 s is too near the touch, the one at 1.25 s after the end
 
 
 def test_whether_the_gripper_can_act_is_not_asked_when_it_hides_the_gap() -> None:

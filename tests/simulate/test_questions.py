@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from cosmos_reason.simulate.questions import questions
@@ -51,6 +53,22 @@ def test_a_box_beside_the_stack_is_not_of_it() -> None:
     objects = tuple(still_or_moving(name, x, x) for name, x in zip(names, (500, 500, 850), strict=True))
     facts = {"outcome": "stands", "direction": "none", "top": "blue box", "bottom": "red box", "blocks": 2.0}
     assert answers(Timeline("tower_5", "tower", 5, 8.0, np.arange(16) / 8, objects, (), facts))["boxes"] == 2.0
+
+
+def test_a_ball_that_came_out_and_left_is_not_asked_for_at_the_end() -> None:
+    facts = {"outcome": "seen again", "ending": "out", "mover": "red ball", "screen": "screen"}
+    screen = replace(still_or_moving("grey box", 500, 500), name="screen", role="occluder")
+    for hidden, spans, asked in (((7, 8), ((0.9, 1.1),), True), ((7, 8, 15), ((0.9, 1.1), (1.9, 2.0)), False)):
+        ball = still_or_moving("red ball", 100, 950, hidden)
+        events = tuple(Event("hidden", start, max(end, start + 0.3), ("red ball",)) for start, end in spans)
+        said = []
+        for seed in range(30):
+            made = Timeline(f"occluder_{seed}", "occluder", seed, 8.0, np.arange(16) / 8, (ball, screen), events, facts)
+            found = {s.template: s for s in questions(made, "a.mp4")}
+            assert found["seen_again"].answer == "yes"
+            assert ("hidden" in found) == asked
+            said.append("at the end" in found["seen_again"].question)
+        assert any(said) == asked
 
 
 def test_sides_are_those_of_the_picture() -> None:

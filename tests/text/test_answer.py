@@ -163,6 +163,62 @@ STATED = [
     ("I pick a ball.", 4, None),
     ("I watched it closely.\nGrey floor", 4, "D"),
     ("It is not the red ball and not the blue box", 4, None),
+    # a letter that is ruled out is no answer, what is concluded after it is one
+    ("A is impossible, so it must be C.", 4, "C"),
+    ("A is impossible, so it must be the green cone.", 4, None),
+    ("A is wrong.\nSo C.", 4, "C"),
+    ("A is not the answer. B", 4, "B"),
+    ("A is the wrong answer. B", 4, "B"),
+    ("A is wrong, B is right.", 4, "B"),
+    ("A is wrong. B is wrong. C is wrong. (D)", 4, "D"),
+    ("A, B and D are wrong, which leaves C.", 4, "C"),
+    ("(A) can be ruled out.\n(C)", 4, "C"),
+    ("- A is unlikely\n- B is clearly not it\n- C", 4, "C"),
+    ("A cannot be it. Blue box", 4, "B"),
+    ("Answer A is wrong, answer D is right.", 4, "D"),
+    ("Answer D is right, answer A is wrong.", 4, "D"),
+    ("B is wrong.", 4, None),
+    ("b is wrong", 4, None),
+    ("(B) isn't right", 4, None),
+    ("A is wrong, and so is B.", 4, None),
+    ("A is wrong, B too.", 4, None),
+    ("A is wrong, B is as well.", 4, None),
+    ("A is wrong because B is right.", 4, None),
+    ("A is right because B is wrong.", 4, "A"),
+    ("The wrong option is B.", 4, None),
+    ("I don't think it's B.", 4, None),
+    # a denied statement states nothing
+    ("The answer cannot be B.", 4, None),
+    ("The answer can't possibly be B.", 4, None),
+    ("The answer should not be B", 4, None),
+    ("The answer does not seem to be B", 4, None),
+    ("The wrong answer is B", 4, None),
+    ("The wrong answer is B and the right answer is C.", 4, "C"),
+    ("I don't think the answer is B.", 4, None),
+    ("I do not believe that the correct answer is B.", 4, None),
+    ("I don't think the answer is B. It is C.", 4, "C"),
+    ("I don't think the answer is B, the answer is C", 4, "C"),
+    ("The answer is C. The answer cannot be B.", 4, "C"),
+    ("The answer is not B but C.", 4, "C"),
+    ("The answer cannot be A, B.", 4, None),
+    ("I have no doubt the answer is B.", 4, "B"),
+    ("If I'm not mistaken the answer is B.", 4, "B"),
+    ("It does not fall so the answer is B.", 4, "B"),
+    ("The answer to why it does not fall is B.", 4, "B"),
+    ("The answer cannot be the blue box.", 4, None),
+    ("The answer should not be blue box", 4, None),
+    ("The wrong answer is the blue box", 4, None),
+    ("I don't think the answer is the blue box.", 4, None),
+    # the letter A is read like any other where it is not the article
+    *((f"The answer is {letter} and it falls first.", 4, letter) for letter in "ABCD"),
+    *((f"Answer: {letter} in the video", 4, letter) for letter in "ABCD"),
+    *((f"The answer must be {letter} but not by much.", 4, letter) for letter in "ABCD"),
+    *((f"{letter} is wrong.", 4, None) for letter in "ABCD"),
+    ("The answer is a and it falls first.", 4, None),
+    ("The answer is A red box", 4, None),
+    ("The answer is A blue box", 4, "B"),
+    ("The answer is A red ball", 4, "A"),
+    ("The answer is A by-stander", 4, None),
 ]
 
 
@@ -198,6 +254,10 @@ def test_stated_letter(text: str, offered: int, letter: str | None, wrap: str) -
         ("<answer>I cannot tell</answer>", None, "malformed"),
         ("<answer>E</answer>", None, "malformed"),
         ("ANSWER: AB", None, "malformed"),
+        ("The answer cannot be B.", None, "malformed"),
+        ("I don't think the answer is B.", None, "malformed"),
+        ("<answer>B is wrong.</answer>", None, "malformed"),
+        ("B is wrong.", None, "no_answer"),
         ("I cannot see", None, "no_answer"),
         ("", None, "no_answer"),
     ],
@@ -251,6 +311,15 @@ def test_options_that_look_alike_are_told_apart_by_exact_text_only() -> None:
     assert parse("LEFT", choice("A", options)).letter is None
 
 
+@pytest.mark.parametrize("form", ["{}", "The answer is {}.", "Answer: {}"])
+def test_options_that_deny_something_are_still_options(form: str) -> None:
+    options = ("it moves", "not moving", "never moving", "A is not moving")
+    for letter, option in zip(LETTERS, options, strict=False):
+        assert parse(form.format(option), choice("A", options)).letter == letter
+    assert parse(form.format("not moving"), replace(SAMPLES[4], answer="not moving")).final
+    assert score(parse(form.format("not moving"), text := replace(SAMPLES[4], answer="not moving")), text).value == 1.0
+
+
 @pytest.mark.parametrize(
     ("text", "letters"),
     [
@@ -264,6 +333,11 @@ def test_options_that_look_alike_are_told_apart_by_exact_text_only() -> None:
         ("- red ball\n- green cone", ("A", "C")),
         (r"\boxed{A, C}", ("A", "C")),
         ("B", ("B",)),
+        ("B is wrong. A and C", ("A", "C")),
+        ("B and D are wrong.\nA. red ball\nC. green cone", ("A", "C")),
+        ("The answer cannot be A, C.", None),
+        ("I don't think the answer is A and C.", None),
+        ("B is wrong.", None),
         ("A, E", None),
         ("I cannot tell", None),
     ],
@@ -290,6 +364,11 @@ def test_several_letters(text: str, letters: tuple[str, ...] | None) -> None:
         ("I would say yes.", "yes"),
         ("(Yes)", "yes"),
         ('{"answer": "no"}', "no"),
+        ("The answer cannot be no. Yes", "yes"),
+        ("The answer cannot be yes.", None),
+        ("The answer is not yes.", None),
+        ("The wrong answer is yes", None),
+        ("I don't think the answer is yes.", None),
         ("There is no contact", None),
         ("No doubt it falls", None),
         ("The answer is yes or no", None),
@@ -335,6 +414,39 @@ def test_gold_completion_has_the_form_that_the_prompt_asks_for(sample: Sample) -
     assert format_ok(form)
     wanted = set(re.findall(r"</?\w+>", form))
     assert wanted == set(re.findall(r"</?\w+>", gold_completion(sample)))
+
+
+BLANKS = {
+    "binary": {"Yes or No": "Yes"},
+    "choice": {"letters, such as A, C": "C, A", "letter": "C"},
+    "text": {"a few words": "the red ball"},
+    "number": {"number": "3.5"},
+    "interval": {"start": "1.25", "end": "2.50"},
+    "point": {"x": "512", "y": "300.5"},
+    "box": {"x1": "100", "y1": "50", "x2": "400", "y2": "300"},
+    "trajectory": {"[seconds, x, y], ...": "[0.25, 512, 300], [0.5, 520, 310]"},
+}
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        {sample.id: sample for sample in SAMPLES}[name]
+        for name in ("binary yes", "text", "number", "interval", "point", "box", "trajectory")
+    ]
+    + [choice("C"), choice(("A", "C"))],
+    ids=lambda sample: f"{sample.kind} {sample.answer}",
+)
+def test_the_form_that_the_prompt_prints_scores_one_when_filled_in(sample: Sample) -> None:
+    *_, form = instruction(sample).splitlines()
+    blank = form.split("<answer>")[1].removesuffix("</answer>")
+    filled = blank
+    for name, value in BLANKS[sample.kind].items():
+        filled = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", value, filled, count=1)
+    assert filled != blank
+    got = score(parse(form.replace(blank, filled), sample), sample)
+    assert (got.value, got.parts["format"]) == (1.0, 1.0), (filled, got.reason)
+    assert got.parts.get("dense", 1.0) == pytest.approx(1.0)
 
 
 def test_gold_is_written_canonically() -> None:
@@ -439,6 +551,12 @@ MORE_HOSTILE = [
     " \n" * 9000,
     "{t:1," * 4000,
     "option " * 4000,
+    "A, " * 6000,
+    "I do not " * 3000,
+    "the answer cannot " * 2000,
+    "A is wrong " * 2000,
+    "A is " + "very " * 4000,
+    "A is wrong" + " " * 20000 + "x",
     "0:" * 9000,
 ]
 

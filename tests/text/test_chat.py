@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from cosmos_reason.errors import UserError
 from cosmos_reason.text.answer import gold_completion, instruction, parse
-from cosmos_reason.text.chat import SYSTEM, prompt_for, render
+from cosmos_reason.text.chat import SYSTEM, _labels, prompt_for, render
 from cosmos_reason.text.tokenizer import CONTROL_TOKENS, VIDEO_PAD
 from cosmos_reason.types import Frames, Message, Part, Prompt, Sample, Tokens, VideoRef
 
@@ -61,6 +61,28 @@ def test_times_are_those_of_the_frames(tokenizer: PreTrainedTokenizerFast) -> No
     assert f"<|vision_start|>{VIDEO_PAD * 3}<|vision_end|>" in bare
 
 
+@pytest.mark.parametrize(
+    ("times_s", "labels"),
+    [
+        ([0.0, 0.25, 0.5], ["0.00s", "0.25s", "0.50s"]),
+        ([1 / 30, 2 / 30, 3 / 30], ["0.03s", "0.07s", "0.10s"]),
+        ([5.001, 5.004, 5.25], ["5.001s", "5.004s", "5.250s"]),
+        ([0.5, 0.754, 0.754], ["0.50s", "0.75s", "0.75s"]),  # the last frame is repeated to fill a group
+        ([0.0, 1 / 240, 1 / 240], ["0.000s", "0.004s", "0.004s"]),
+        ([], []),
+    ],
+)
+def test_times_have_as_many_decimals_as_keep_them_apart(times_s: list[float], labels: list[str]) -> None:
+    assert _labels(np.array(times_s)) == labels
+
+
+def test_every_frame_of_a_240_fps_clip_has_its_own_time(tokenizer: PreTrainedTokenizerFast) -> None:
+    video = Frames(np.zeros((240, 8, 8, 3), np.uint8), 3.0 + np.arange(240) / 240, 240.0, 240, "drawn")
+    text = shown_text(render(prompt_for(SAMPLE, video), tokenizer, 1), tokenizer)
+    assert f"<|vision_start|>3.000s{VIDEO_PAD}3.004s{VIDEO_PAD}3.008s{VIDEO_PAD}" in text
+    assert len(set(_labels(video.times_s_T))) == 240
+
+
 @pytest.mark.parametrize("media", [None, frames(2)], ids=["text", "video"])
 def test_prompt_to_generate_is_a_prefix_of_what_is_trained(
     tokenizer: PreTrainedTokenizerFast, media: Frames | None
@@ -73,6 +95,22 @@ def test_prompt_to_generate_is_a_prefix_of_what_is_trained(
         assert not prompt.loss_mask_L.any()
         assert trained.loss_mask_L[len(prompt.ids_L)]  # the first id after the header is learned
         assert np.flatnonzero(trained.loss_mask_L)[0] == len(prompt.ids_L)
+
+
+def test_sampled_ids_are_kept_not_encoded_again(tokenizer: PreTrainedTokenizerFast) -> None:
+    prompt = render(prompt_for(SAMPLE, None), tokenizer, 1, add_generation_prompt=True)
+    trained = render(prompt_for(SAMPLE, None, with_answer=True), tokenizer, 1)
+    text = gold_completion(SAMPLE)
+    pieces = {
+        "as encoded": tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"],
+        "letter by letter": [i for c in text for i in tokenizer(c, add_special_tokens=False)["input_ids"]],
+    }
+    for name, sampled in pieces.items():
+        kept = [*prompt.ids_L.tolist(), *sampled, tokenizer.eos_token_id]
+        again = trained.ids_L.tolist()[:-1]  # without the line break after the turn
+        assert tokenizer.decode(kept) == tokenizer.decode(again)
+        assert kept[: len(prompt.ids_L)] == again[: len(prompt.ids_L)]
+        assert (kept == again) is (name == "as encoded")
 
 
 def test_mask_is_by_position_with_one_end_a_turn(tokenizer: PreTrainedTokenizerFast, tokenizer_folder: object) -> None:

@@ -75,6 +75,33 @@ def test_wrong_answers_earn_nothing_and_say_why() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "gold", "right", "wrong", "further"),
+    [
+        ("binary", "yes", "Yes", "No", []),
+        ("choice", "A", "A", "B", []),
+        ("choice", ("A", "B"), "A, B", "A", ["dense"]),
+        ("text", "red ball", "red ball", "blue box", ["dense"]),
+        ("number", 3.0, "3", "8", ["dense"]),
+        ("interval", (3.0, 4.0), "3 - 4", "5 - 6", ["dense", "in_range"]),
+        ("point", (5.0, 5.0), "[5, 5]", "[900, 5]", ["dense", "in_range"]),
+        ("box", (0.0, 0.0, 9.0, 9.0), "[0, 0, 9, 9]", "[50, 50, 90, 90]", ["dense", "in_range"]),
+        ("trajectory", ((1.0, 5.0, 5.0),), "[[1, 5, 5]]", "[[1, 900, 5]]", ["dense", "in_range"]),
+    ],
+)
+def test_parts_have_the_same_names_whatever_was_answered(
+    kind: Kind, gold: Gold, right: str, wrong: str, further: list[str]
+) -> None:
+    options = ("left", "right") if kind == "choice" else ()
+    texts = [right, wrong, "<think>x", "", "<answer>E, ?</answer>" if kind != "text" else "<answer> </answer>"]
+    scores = [scored(kind, gold, text, options=options) for text in texts]
+    assert [list(got.parts) for got in scores] == [["correct", "format", *further]] * len(texts)
+    assert [got.parts["correct"] for got in scores] == [1.0, 0.0, 0.0, 0.0, 0.0]
+    for got in scores[2:]:
+        assert got.parts == dict.fromkeys(got.parts, 0.0)
+    assert scores[4].reason.startswith("no_answer" if kind == "text" else "malformed")
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("<think>x", "truncated: the thinking never ended"),

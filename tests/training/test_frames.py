@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cosmos_reason.errors import UserError
-from cosmos_reason.training.frames import FrameStore, clip_key, fit_count, resize_frames
+from cosmos_reason.training.frames import FrameStore, clip_key, resize_frames
 from cosmos_reason.types import Sample, VideoRef
 
 
@@ -57,11 +57,6 @@ def test_faulty_clips_are_counted_and_stop_the_run_when_many(tmp_path):
 def test_an_empty_set_is_refused(tmp_path):
     with pytest.raises(UserError, match="no sample"):
         FrameStore.build([], tmp_path, 2, 16)
-
-
-def test_short_clips_repeat_their_last_frame():
-    pixels, times = fit_count(np.arange(3, dtype=np.uint8).reshape(3, 1, 1, 1), np.array([0.0, 0.5, 1.0]), 5)
-    assert pixels.ravel().tolist() == [0, 1, 2, 2, 2] and times.tolist() == [0.0, 0.5, 1.0, 1.0, 1.0]
 
 
 def test_resizing_averages_instead_of_skipping():

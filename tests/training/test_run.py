@@ -7,7 +7,18 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from cosmos_reason.training.run import adamw, checkpoints, cosine, forget_after, order, resume, save_checkpoint
+from cosmos_reason.errors import UserError
+from cosmos_reason.training.run import (
+    Recipe,
+    adamw,
+    checkpoints,
+    cosine,
+    forget_after,
+    order,
+    resume,
+    same_run,
+    save_checkpoint,
+)
 
 
 def test_cosine_by_hand():
@@ -82,3 +93,16 @@ def test_metrics_after_the_checkpoint_are_forgotten(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + '\n{"step": 4')
     forget_after(tmp_path, 20)
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [10, 20]
+
+
+def test_another_run_in_the_same_folder_is_refused(tmp_path):
+    recipe = Recipe(train_sets=("a",), out=tmp_path, cache="c", steps=10)
+    same_run(tmp_path, recipe, ["clip 1", "clip 2"])
+    same_run(tmp_path, recipe, ["clip 3"])  # nothing was trained yet: nothing to protect
+    (tmp_path / "checkpoints" / "step_5").mkdir(parents=True)
+    same_run(tmp_path, recipe.model_copy(update={"steps": 20, "save_every": 3}), ["clip 3"])
+    with pytest.raises(UserError, match=r"holds a run with other data; give another `out`"):
+        same_run(tmp_path, recipe, ["clip 4"])
+    with pytest.raises(UserError, match=r"holds a run with other lr, seed;"):
+        same_run(tmp_path, recipe.model_copy(update={"lr": 0.1, "seed": 2}), ["clip 3"])
+    assert json.loads((tmp_path / "run.json").read_text())["lr"] == recipe.lr

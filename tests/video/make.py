@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import BinaryIO
 
 import av
 import numpy as np
@@ -111,11 +113,52 @@ def write_long(path: Path, seconds: int, fps: int = 24, size: tuple[int, int] = 
     return str(path)
 
 
+class _Pipe:
+    """A file that can be written only onwards: no muxer goes back to note duration and index in its head."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self.write = sink.write
+
+
+def through_pipe(source_path: str, path: Path, muxer: dict[str, str] | None = None) -> str:
+    """Copy the pictures of a clip into a container of the ending of `path`, as a recorder does into a pipe."""
+    form = {".mkv": "matroska"}.get(path.suffix, path.suffix[1:])
+    with (
+        open(path, "wb") as sink,
+        av.open(source_path) as source,
+        av.open(_Pipe(sink), "w", format=form, options=muxer or {}) as target,
+    ):
+        video = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size:
+                packet.stream = video
+                target.mux(packet)
+    return str(path)
+
+
+def retag(path: str, duration: str) -> str:
+    """Give the DURATION tag of a Matroska file another text of at most 18 characters."""
+    data = Path(path).read_bytes()
+    at = data.index(b"DURATION")
+    at = at + re.search(rb"\d\d:\d\d:\d\d\.\d{9}", data[at:]).start()
+    Path(path).write_bytes(data[:at] + duration.encode().ljust(18, b"\0") + data[at + 18 :])
+    return path
+
+
 def overwrite_middle(path: str, length: int = 200, seed: int = 0) -> str:
     """Replace `length` bytes in the middle of the file by noise."""
     data = bytearray(Path(path).read_bytes())
     middle = len(data) // 2
     data[middle : middle + length] = np.random.default_rng(seed).integers(0, 256, length, dtype=np.uint8).tobytes()
+    Path(path).write_bytes(data)
+    return path
+
+
+def blank_middle(path: str) -> str:
+    """Replace three tenths of the file, from four tenths on, by zeros, as a download that skipped a piece."""
+    data = bytearray(Path(path).read_bytes())
+    begin, end = len(data) * 4 // 10, len(data) * 7 // 10
+    data[begin:end] = bytes(end - begin)
     Path(path).write_bytes(data)
     return path
 

@@ -82,6 +82,79 @@ def test_a_file_that_is_no_whole_video_is_one_sentence_with_its_name(reason, tmp
     assert "Errno" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["a:b.mp4", "2026-01-01T10:00:00.mp4", "file:a.mp4"])
+def test_a_colon_in_a_name_makes_no_url_of_it(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.rename(make.write(tmp_path / "plain.mp4", 5, 10), name)
+    index = index_video(name)
+    assert (index.path, len(index.stamps_s_N)) == (name, 5)
+    text_file(tmp_path / "x:y.mp4")
+    with pytest.raises(DataError) as caught:
+        index_video("x:y.mp4")
+    assert str(caught.value).startswith("x:y.mp4: ")
+
+
+# How each container is written so that it can still be opened when its end is missing.
+CUT = {
+    "cut.mp4": {"muxer": {"movflags": "faststart"}, "options": {"g": "10"}},
+    "cut.mkv": {"options": {"g": "10"}},
+    "cut.webm": {"codec": "libvpx-vp9", "options": {"g": "10"}},
+    "cut.avi": {"codec": "mpeg4", "options": {"g": "10"}},
+    "cut.flv": {"options": {"g": "10"}},
+}
+
+
+@pytest.mark.parametrize("share", [0.6, 0.8])
+@pytest.mark.parametrize("name", CUT)
+def test_a_huge_file_that_is_cut_off_is_named_as_a_small_one_is(name, share, tmp_path, monkeypatch):
+    path = cut(tmp_path / name, share, **CUT[name])
+    with pytest.raises(DataError, match="truncated or damaged") as small:
+        index_video(path)
+    monkeypatch.setattr(container, "SCAN_BYTES", 0)
+    with pytest.raises(DataError) as huge:
+        index_video(path)
+    assert str(huge.value) == str(small.value)
+
+
+def test_minutes_missing_from_a_long_film_are_noticed(tmp_path):
+    film = make.write_long(tmp_path / "film.mkv", 7200, fps=1, size=(32, 32))
+    os.truncate(film, int(os.path.getsize(film) * 0.955))  # its index and two minutes, less than a twentieth
+    with pytest.raises(DataError, match=r"its header promises 7200\.00 s, its pictures end at 70\d\d"):
+        index_video(film)
+
+
+@pytest.mark.parametrize(
+    ("length_s", "longest_s", "expected"),
+    [(4, 0.04, 0.5), (60, 0.04, 3), (7200, 0.04, 10), (7200, 40, 40), (7200, 900, 360)],
+)
+def test_what_may_be_missing_at_the_end(length_s, longest_s, expected):
+    assert container._tolerated_s(length_s, longest_s) == expected
+
+
+def test_a_last_still_may_stay_as_long_as_others_do(tmp_path):
+    """Slides of half a minute: Matroska doesn't say how long the last one stays, but its header counts that in."""
+    slides = make.write(tmp_path / "slides.mkv", 40, 10, stamps_ms=[30_000 * i for i in range(40)])
+    assert len(index_video(make.retag(slides, "00:19:59.000000000")).stamps_s_N) == 40
+
+
+@pytest.mark.parametrize("tag", ["12.5", "1:02", "a quarter hour", "9:99:99:99", ""])
+def test_a_duration_tag_of_another_form_is_passed_over(tag, tmp_path):
+    path = make.retag(make.write(tmp_path / "a.mkv", 30, 10), tag)
+    assert len(index_video(path).stamps_s_N) == 30
+
+
+@pytest.mark.parametrize("name", ["late.mkv", "late.flv", "late.asf"])
+def test_a_late_start_is_not_counted_twice(name, tmp_path, monkeypatch):
+    """The header's 8 s count from zero here, three seconds of pictures from 5 s on included."""
+    codec = "mpeg4" if name == "late.asf" else "libx264"
+    path = make.write(tmp_path / name, 30, 10, codec, stamps_ms=list(range(5000, 8000, 100)))
+    if name == "late.mkv":
+        make.retag(path, "unknown")
+    for scan_bytes in (container.SCAN_BYTES, 0):
+        monkeypatch.setattr(container, "SCAN_BYTES", scan_bytes)
+        np.testing.assert_allclose(index_video(path).stamps_s_N, 5 + np.arange(30) / 10, atol=1e-3)
+
+
 def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
     with pytest.raises(DataError, match="not a regular file"):
@@ -148,6 +221,15 @@ def test_files_too_large_to_read_through_are_described_by_their_header(tmp_path,
     index = index_video(path)
     assert not index.exact
     np.testing.assert_allclose(index.stamps_s_N, np.arange(30) / 10)
+    assert index_video(path, read_through=True).exact
+
+
+def test_a_file_whose_sound_is_longer_is_whole_whatever_its_size(tmp_path, monkeypatch):
+    path = make.retag(make.write(tmp_path / "a.mkv", 20, 10, audio_s=20.0), "unknown")
+    for scan_bytes in (container.SCAN_BYTES, 0):
+        monkeypatch.setattr(container, "SCAN_BYTES", scan_bytes)
+        index = index_video(path)
+        assert (index.exact, len(index.stamps_s_N)) == (True, 20)
 
 
 @pytest.mark.parametrize(("leading", "open_gop"), [("0", False), ("1", True)])

@@ -7,12 +7,13 @@ import os
 import re
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 
 from cosmos_reason.errors import DataError, UserError
 from cosmos_reason.types import VideoRef
-from cosmos_reason.video import decode, decode_in_process, supervise
+from cosmos_reason.video import container, decode, decode_in_process, supervise
 from cosmos_reason.video.decode import FrameSpec
 from tests.video import make
 
@@ -114,6 +115,86 @@ def test_times_are_on_the_containers_clock(name, tmp_path):
     assert make.numbers(seen.pixels_THWC) == [5, 6, 7, 8]
     np.testing.assert_allclose(seen.times_s_T, stamps_s[5:9], atol=1e-6)
     assert stamps_s[0] >= 5.0
+
+
+@pytest.mark.parametrize("rate", [1.0, 2.0, 2.5, 4.0, 8.0])
+def test_the_rate_is_a_float_and_stamps_follow_it(rate, tmp_path):
+    """Whoever makes positions of these stamps gets steps as 4 : 2 : 1 at 1, 2 and 4 Hz, and no two that are equal."""
+    seen = decode(VideoRef(make.write(tmp_path / "a.mp4", 160, 40)), FrameSpec(fps=rate))
+    assert seen.sampled_fps == pytest.approx(rate)
+    np.testing.assert_allclose(np.diff(seen.times_s_T), 1 / rate, atol=1e-6)
+
+
+# A recorder that writes to a pipe can't go back to note the duration; the mp4 is in fragments.
+PIPED = {
+    "a.webm": ("libvpx", {}),
+    "a.mkv": ("libx264", {}),
+    "a.mp4": ("libx264", {"movflags": "frag_keyframe+empty_moov"}),
+}
+
+
+@pytest.mark.parametrize("scan_bytes", [container.SCAN_BYTES, 0])
+@pytest.mark.parametrize("name", PIPED)
+def test_a_file_without_a_duration_has_right_times(name, scan_bytes, tmp_path, monkeypatch):
+    codec, muxer = PIPED[name]
+    source = make.write(tmp_path / f"source_{name}", 40, 10, codec, options={"g": "10", "bf": "0"})
+    path = make.through_pipe(source, tmp_path / name, muxer)
+    monkeypatch.setattr(container, "SCAN_BYTES", scan_bytes)
+    with av.open(path) as opened:
+        assert name == "a.mp4" or not opened.duration
+    seen = decode_in_process(VideoRef(path, 1.0, 3.5), FrameSpec(fps=2.0))
+    assert make.numbers(seen.pixels_THWC) == [10, 15, 20, 25, 30, 35]
+    np.testing.assert_allclose(seen.times_s_T, [1.0, 1.5, 2.0, 2.5, 3.0, 3.5], atol=1e-3)
+    assert seen.source_fps == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("frames", [1, 30])
+def test_a_file_without_a_rate_has_right_times(frames, tmp_path):
+    source = make.write(tmp_path / "source.webm", frames, 10, "libvpx")
+    path = make.through_pipe(source, tmp_path / "a.webm")
+    data = Path(path).read_bytes()
+    assert data.count(b"\x23\xe3\x83") == 1
+    Path(path).write_bytes(data.replace(b"\x23\xe3\x83", b"\x23\xe3\x8f"))  # DefaultDuration becomes unknown
+    seen = decode(VideoRef(path), FrameSpec(count=3))
+    wanted = [0] if frames == 1 else [0, 14, 29]
+    assert make.numbers(seen.pixels_THWC) == wanted
+    np.testing.assert_allclose(seen.times_s_T, np.array(wanted) / 10, atol=1e-3)
+    assert seen.source_fps == pytest.approx(0.0 if frames == 1 else 10.0)
+    assert len(decode(VideoRef(path), FrameSpec(fps=1.0)).pixels_THWC) == (1 if frames == 1 else 3)
+
+
+BLANKED = {
+    "a.mp4": ("libx264", {"muxer": {"movflags": "faststart"}}),
+    "a.mkv": ("libx264", {}),
+    "a.webm": ("libvpx-vp9", {}),
+    "a.avi": ("mpeg4", {}),
+    "a.ts": ("libx264", {}),
+    "a.flv": ("libx264", {}),
+}
+
+
+@pytest.mark.parametrize("scan_bytes", [container.SCAN_BYTES, 0])
+@pytest.mark.parametrize("name", BLANKED)
+def test_a_piece_missing_from_the_middle_is_named_in_small_and_huge_files(name, scan_bytes, tmp_path, monkeypatch):
+    codec, how = BLANKED[name]
+    path = make.blank_middle(make.write(tmp_path / name, 100, 10, codec, options={"g": "10"}, **how))
+    monkeypatch.setattr(container, "SCAN_BYTES", scan_bytes)
+    with pytest.raises(DataError, match="damaged"):
+        decode_in_process(VideoRef(path), FrameSpec(count=8))
+
+
+PAUSE_MS = [*range(0, 2000, 100), *range(32_000, 34_000, 100)]
+SLIDES_MS = [20_000 * i for i in range(40)]
+
+
+@pytest.mark.parametrize("stamps_ms", [PAUSE_MS, SLIDES_MS], ids=["pause", "slides"])
+@pytest.mark.parametrize("name", ["a.mkv", "a.mp4"])
+def test_a_huge_file_of_uneven_rate_is_no_damaged_one(name, stamps_ms, tmp_path, monkeypatch):
+    path = make.write(tmp_path / name, 40, 10, stamps_ms=stamps_ms, options={"bf": "0"})
+    monkeypatch.setattr(container, "SCAN_BYTES", 0)
+    seen = decode_in_process(VideoRef(path), FrameSpec(count=5))
+    assert len(seen.pixels_THWC) == 5
+    np.testing.assert_allclose(seen.times_s_T, np.array(stamps_ms)[make.numbers(seen.pixels_THWC)] / 1000, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["a.avi", "a.asf"])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from cosmos_reason.errors import DataError, UserError
-from cosmos_reason.types import Frames
-from cosmos_reason.video import burn_timestamps, load_image, save_strip, strip
-from cosmos_reason.video.draw import GAP_PX
+from cosmos_reason.types import Frames, VideoRef
+from cosmos_reason.video import FrameSpec, burn_timestamps, decode_in_process, load_image, save_strip, strip
+from cosmos_reason.video.draw import GAP_PX, _label
 from tests.video import make
 
 
@@ -29,6 +31,20 @@ def test_burning_leaves_the_picture_and_adds_a_band():
     np.testing.assert_array_equal(bands[1], bands[2])  # the same stamp reads the same
     assert (bands[0] != bands[1]).any()
     np.testing.assert_array_equal(after.times_s_T, before.times_s_T)
+
+
+@pytest.mark.parametrize("name", ["late.mkv", "late.mp4"])
+def test_labels_of_a_clip_that_starts_late_read_its_own_clock(name, tmp_path):
+    """Stamps from 5 s on and unevenly: a label counted from zero, or by a rate, would read something else."""
+    path = make.write(tmp_path / name, 4, 10, stamps_ms=[5000, 5100, 5250, 6000])
+    burnt = burn_timestamps(decode_in_process(VideoRef(path), FrameSpec(count=4)))
+    labels = [_label(text, 128, 96) for text in ("5.00 s", "5.10 s", "5.25 s", "6.00 s")]
+    np.testing.assert_array_equal(burnt.pixels_THWC[:, 96:], np.stack(labels))
+
+
+def test_a_clip_without_a_rate_is_labelled_too():
+    one = replace(frames([5.0]), source_fps=0.0)
+    np.testing.assert_array_equal(burn_timestamps(one).pixels_THWC[0, 96:], _label("5.00 s", 128, 96))
 
 
 @pytest.mark.parametrize("size", [(64, 64), (8, 8), (640, 360)])

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import types
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
 
 from cosmos_reason.errors import DataError
-from cosmos_reason.video import container, readers
+from cosmos_reason.types import VideoRef
+from cosmos_reason.video import FrameSpec, container, decode_in_process, readers
 from cosmos_reason.video.container import index_video
 from cosmos_reason.video.readers import Doubt, read_decord, read_pyav, read_torchcodec
 from tests.video import make
@@ -68,12 +73,92 @@ def test_a_file_too_large_to_read_through_gives_true_stamps(name, tmp_path, monk
     path = make.write(tmp_path / name, 200, 10, codec, **how)
     monkeypatch.setattr(container, "SCAN_BYTES", 0)
     index = index_video(path)
+    assert not index.exact
     with pytest.raises(Doubt, match="huge"):
         read_decord(index, WANTED, (128, 96))
     wanted = np.array([0, 77, 150, 199])
     pictures = read_pyav(index, wanted, (128, 96))
     assert make.numbers(pictures.pixels_THWC) == wanted.tolist()
     np.testing.assert_allclose(pictures.times_s_T, wanted / 10, atol=1e-3)
+
+
+def test_a_huge_file_whose_pictures_are_elsewhere_is_doubted(tmp_path, monkeypatch):
+    """Nothing between 2 s and 32 s: what is nearest to 17 s isn't the picture that the header lets expect there."""
+    path = make.write(tmp_path / "a.mkv", 40, 10, stamps_ms=[*range(0, 2000, 100), *range(32_000, 34_000, 100)])
+    monkeypatch.setattr(container, "SCAN_BYTES", 0)
+    index = index_video(path)
+    assert not index.exact
+    there = np.searchsorted(index.stamps_s_N, [0.0, 1.0, 33.0])
+    assert make.numbers(read_pyav(index, there, (128, 96)).pixels_THWC) == [0, 10, 30]
+    with pytest.raises(Doubt, match="header misleads"):
+        read_pyav(index, np.searchsorted(index.stamps_s_N, [17.0]), (128, 96))
+
+
+class Stuck:
+    """A container that can't be sought in, and whose data break off after `packets` of them."""
+
+    def __init__(self, real, packets: int) -> None:
+        self.real, self.packets = real, packets
+
+    def seek(self, *place, **how) -> None:
+        raise av.error.PermissionError(1, "Operation not permitted")
+
+    def demux(self, stream):
+        for number, packet in enumerate(self.real.demux(stream)):
+            if number == self.packets:
+                raise av.error.InvalidDataError(2, "Invalid data found when processing input")
+            yield packet
+
+
+@pytest.fixture
+def stuck(monkeypatch):
+    real = container.open_video
+
+    def after(packets: int) -> None:
+        @contextmanager
+        def opened(path):
+            with real(path) as (source, stream):
+                yield Stuck(source, packets), stream
+
+        monkeypatch.setattr(readers, "open_video", opened)
+
+    return after
+
+
+def test_where_seeking_fails_everything_is_decoded_in_order(tmp_path, stuck, monkeypatch):
+    path = make.write(tmp_path / "a.mp4", 100, 10, options={"g": "10"})
+    index = index_video(path)
+    monkeypatch.setattr(container, "SCAN_BYTES", 0)
+    estimated = index_video(path)
+    stuck(1000)
+    assert make.numbers(read_pyav(index, np.array([3, 88]), (128, 96)).pixels_THWC) == [3, 88]
+    with pytest.raises(Doubt):  # a scan shows whether it's worth the time
+        read_pyav(estimated, np.array([3, 88]), (128, 96))
+
+
+def test_data_that_break_off_are_a_data_error(tmp_path, stuck):
+    index = index_video(make.write(tmp_path / "a.mp4", 100, 10))
+    stuck(50)
+    with pytest.raises(DataError, match=r"a\.mp4: damaged: its data break off \(invalid data"):
+        read_pyav(index, np.array([88]), (128, 96))
+
+
+def installed_readers():
+    yield read_pyav
+    for name, read in (("decord", read_decord), ("torchcodec", read_torchcodec)):
+        try:
+            version(name)
+        except PackageNotFoundError:
+            continue
+        yield read
+
+
+@pytest.mark.parametrize("name", ["a:b.mp4", "2026-01-01T10:00:00.mp4"])
+@pytest.mark.parametrize("read", installed_readers())
+def test_a_colon_in_a_name_makes_no_url_of_it(read, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.rename(make.write(tmp_path / "plain.mp4", 10, 10), name)
+    assert make.numbers(read(index_video(name), np.array([2, 7]), (128, 96)).pixels_THWC) == [2, 7]
 
 
 @pytest.mark.parametrize("rotation", [90, -90, 180])
@@ -196,11 +281,26 @@ def test_after_a_jump_only_pictures_with_their_references_are_shown(tmp_path):
 def test_the_fast_reader_is_the_one_that_is_installed(monkeypatch):
     installed = {"decord", "torchcodec"}
     monkeypatch.setattr(readers.importlib.util, "find_spec", lambda name: object() if name in installed else None)
-    assert readers.fast_reader() is read_decord
+    assert (readers.fast_reader(), readers.reader_order()) == (read_decord, ("decord", "pyav"))
     installed.remove("decord")
-    assert readers.fast_reader() is read_torchcodec
+    assert (readers.fast_reader(), readers.reader_order()) == (read_torchcodec, ("torchcodec", "pyav"))
     installed.remove("torchcodec")
-    assert readers.fast_reader() is None
+    assert (readers.fast_reader(), readers.reader_order()) == (None, ("pyav",))
+
+
+@pytest.mark.parametrize("fault", ["OSError('libavcodec.so.58: cannot open')", "ImportError('x')", "RuntimeError('x')"])
+@pytest.mark.parametrize(("name", "read"), [("decord", read_decord), ("torchcodec", read_torchcodec)])
+def test_a_decoder_that_is_installed_but_broken_is_doubted(name, read, fault, tmp_path, monkeypatch):
+    index = index_video(make.write(tmp_path / "a.mp4", 5, 10))
+    for module in [module for module in sys.modules if module.split(".")[0] == name]:
+        monkeypatch.delitem(sys.modules, module)
+    (tmp_path / "broken" / name).mkdir(parents=True)
+    (tmp_path / "broken" / name / "__init__.py").write_text(f"raise {fault}\n")
+    monkeypatch.syspath_prepend(tmp_path / "broken")
+    with pytest.raises(Doubt, match=f"{name}.* can't be imported"):
+        read(index, np.array([0]), (128, 96))
+    if name == "decord":
+        assert decode_in_process(VideoRef(index.path), FrameSpec(count=2)).backend.startswith("pyav")
 
 
 def test_torchcodec_is_asked_for_frames_by_time(tmp_path, monkeypatch):

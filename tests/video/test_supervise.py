@@ -45,6 +45,19 @@ def test_one_process_serves_many_calls(clip):
     assert worker_pid() == pid
 
 
+def test_a_relative_path_means_the_folder_of_the_caller(tmp_path, monkeypatch):
+    for number in (3, 5):
+        (tmp_path / str(number)).mkdir()
+        make.write(tmp_path / str(number) / "a.mp4", number, 10)
+        os.rename(tmp_path / str(number) / "a.mp4", tmp_path / str(number) / "a:b.mp4")
+    for number in (3, 5, 3):
+        monkeypatch.chdir(tmp_path / str(number))
+        assert decode(VideoRef("a:b.mp4"), EIGHT).source_frames == probe("a:b.mp4").frames == number
+        pid = worker_pid()
+    assert probe("a:b.mp4").path == "a:b.mp4"
+    assert worker_pid() == pid
+
+
 def test_a_decoder_that_hangs_is_killed_and_the_file_named(clip):
     probe(clip)
     pid = worker_pid()

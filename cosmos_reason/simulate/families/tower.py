@@ -16,7 +16,7 @@ VIEW = View(elevation_deg=(8.0, 20.0), height_m=1.1)
 
 
 def shoot(rng: np.random.Generator, outcome: str) -> Take:
-    """At least the top block comes down and nothing is left half-fallen, or no block moves."""
+    """At least half of the blocks come down and nothing is left half-fallen, or no block moves."""
     count, extra = int(rng.integers(2, 5)), rng.random() < 0.4
     colours = draw_colours(rng, count + 1)
     scale = 0.92 if count < 4 else 0.82
@@ -45,7 +45,8 @@ def shoot(rng: np.random.Generator, outcome: str) -> Take:
         if max(float(np.abs(p - p[0]).max()) for p in paths) < 0.05:
             return {**facts, "outcome": "stands", "direction": "none", "falls_to": falls_to}
         shift = float(paths[-1][-1, 0] - paths[-1][0, 0])
-        if drops[-1] < 0.5 or abs(shift) < 0.25 or any(0.05 < d < 0.4 for d in drops):
+        half_fallen = any(0.05 < drop < 0.4 for drop in drops)
+        if drops[-1] < 0.5 or half_fallen or 2 * sum(drop >= 0.4 for drop in drops) < count or abs(shift) < 0.25:
             return None
         direction = "right" if shift > 0 else "left"
         return {**facts, "outcome": "falls", "direction": direction, "falls_to": 1 if shift > 0 else -1}
