@@ -74,6 +74,8 @@ def finetune(recipe: SFTRecipe) -> Path:
     samples = training_samples(recipe)
     same_run(recipe.out, recipe, (repr(sample) for sample in samples))
     store = FrameStore.build(samples, recipe.cache, model.config.video_frames, model.config.vision_config.image_size)
+    usable = sum(sample.video in store for sample in samples)
+    accelerator.print(f"{usable} questions on {len(store.rows)} clips, {len(samples) - usable} on undecodable ones")
     pictures = Pictures(model, store, recipe)
     maker = RowMaker(
         samples, store, tokenizer, model.tokens_per_frame, recipe.questions_per_row, recipe.seed, recipe.max_tokens
@@ -106,12 +108,13 @@ def finetune(recipe: SFTRecipe) -> Path:
 
 def training_samples(recipe: SFTRecipe) -> list[Sample]:
     """The sets' rows of the wanted templates, with balanced answers."""
-    samples = [sample for folder in recipe.train_sets for sample in training_set(folder)]
-    if unknown := set(recipe.templates) - {sample.template for sample in samples}:
+    read = [sample for folder in recipe.train_sets for sample in training_set(folder)]
+    if unknown := set(recipe.templates) - {sample.template for sample in read}:
         raise UserError(
             f"templates: none of the sets asks {', '.join(sorted(unknown))}; see `template` in samples.jsonl"
         )
-    samples = balance([s for s in samples if not recipe.templates or s.template in recipe.templates], recipe.seed)
+    samples = balance([s for s in read if not recipe.templates or s.template in recipe.templates], recipe.seed)
+    print(f"{len(read)} questions read, {len(read) - len(samples)} left out for even answers or by `templates`")
     if not samples:
         raise UserError(
             f"{', '.join(map(str, recipe.train_sets))}: no sample is left after balancing; simulate more clips"
