@@ -134,7 +134,7 @@ def index_video(path: str, read_through: bool = False) -> Index:
     with open_video(path) as (container, stream):
         first = _first_picture(path, container, stream)
         facts = _facts(path, container, stream, first)
-        header_fps = float(stream.average_rate or stream.guessed_rate or 0)
+        header_fps = _header_fps(stream)
         too_large = os.stat(path).st_size > SCAN_BYTES and not read_through
         grid_s_N = _estimated_stamps(container, stream) if too_large else None
     if grid_s_N is not None:
@@ -202,6 +202,14 @@ def _first_picture(path: str, container: InputContainer, stream: VideoStream) ->
             if isinstance(failure, av.error.EOFError):
                 break
     raise DataError(path, f"no picture can be decoded from it ({reason(error) if error else 'the stream is empty'})")
+
+
+def _header_fps(stream: VideoStream) -> float:
+    """The rate that the header claims or libav has found; 0.0 where it only guesses a picture for each clock tick."""
+    guess = stream.guessed_rate
+    if stream.average_rate or not guess or guess * (stream.time_base or 0) == 1:
+        return float(stream.average_rate or 0)
+    return float(guess)
 
 
 @dataclass(frozen=True)

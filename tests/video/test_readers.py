@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import types
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import av
@@ -126,7 +126,7 @@ def stuck(monkeypatch):
 
 
 def test_where_seeking_fails_everything_is_decoded_in_order(tmp_path, stuck, monkeypatch):
-    path = make.write(tmp_path / "a.mp4", 100, 10, options={"g": "10"})
+    path = make.write(tmp_path / "a.mp4", 100, 5, options={"g": "10"})
     index = index_video(path)
     monkeypatch.setattr(container, "SCAN_BYTES", 0)
     estimated = index_video(path)
@@ -143,18 +143,12 @@ def test_data_that_break_off_are_a_data_error(tmp_path, stuck):
         read_pyav(index, np.array([88]), (128, 96))
 
 
-def installed_readers():
-    yield read_pyav
-    for name, read in (("decord", read_decord), ("torchcodec", read_torchcodec)):
-        try:
-            version(name)
-        except PackageNotFoundError:
-            continue
-        yield read
+FAST = {"decord": read_decord, "torchcodec": read_torchcodec}
+INSTALLED = [read_pyav, *(read for name, read in FAST.items() if importlib.util.find_spec(name))]
 
 
 @pytest.mark.parametrize("name", ["a:b.mp4", "2026-01-01T10:00:00.mp4"])
-@pytest.mark.parametrize("read", installed_readers())
+@pytest.mark.parametrize("read", INSTALLED)
 def test_a_colon_in_a_name_makes_no_url_of_it(read, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.rename(make.write(tmp_path / "plain.mp4", 10, 10), name)
@@ -289,7 +283,7 @@ def test_the_fast_reader_is_the_one_that_is_installed(monkeypatch):
 
 
 @pytest.mark.parametrize("fault", ["OSError('libavcodec.so.58: cannot open')", "ImportError('x')", "RuntimeError('x')"])
-@pytest.mark.parametrize(("name", "read"), [("decord", read_decord), ("torchcodec", read_torchcodec)])
+@pytest.mark.parametrize(("name", "read"), FAST.items())
 def test_a_decoder_that_is_installed_but_broken_is_doubted(name, read, fault, tmp_path, monkeypatch):
     index = index_video(make.write(tmp_path / "a.mp4", 5, 10))
     for module in [module for module in sys.modules if module.split(".")[0] == name]:
