@@ -19,10 +19,11 @@ from pathlib import Path
 
 from cosmos_reason import __version__
 from cosmos_reason.simulate import renderer
+from cosmos_reason.video.readers import reader_order
 
 CORE = ("torch", "torchvision", "transformers", "accelerate", "safetensors", "tokenizers", "numpy", "pillow")
 OPTIONAL = ("mujoco", "metaworld", "deepspeed", "tensorboard", "mamba-ssm", "causal-conv1d", "vllm", "ray", "gradio")
-DECODERS = {"decord": "decord", "pyav": "av", "torchcodec": "torchcodec"}  # in the order of trial for a file
+DECODERS = {"decord": "decord", "pyav": "av", "torchcodec": "torchcodec"}
 RENDERERS = ("osmesa", "egl", "glfw")
 RENDER_LIMIT_S = 60.0
 NANO = Path(__file__).parent / "assets" / "nano"
@@ -151,7 +152,7 @@ def try_renderer(name: str) -> str:
 
 def choose(decoders: dict[str, str]) -> dict[str, str]:
     """What the library takes of all that. Answers and training run on the processor as yet, whatever else there is."""
-    sound = [name for name, state in decoders.items() if state and not state.startswith("broken")]
+    sound = [name for name in reader_order() if decoders.get(name) and not decoders[name].startswith("broken")]
     return {
         "decoders": ", then ".join(sound) or "none",
         "device": "cpu",

@@ -48,7 +48,7 @@ ARROWS = {
     # the verbs: they join the parts and only cli imports them
     "ask": ANSWERING,
     "claims": GROUND,
-    "doctor": GROUND,
+    "doctor": GROUND | {"video", "simulate"},  # it asks them what they would take
     "quickstart": MEASURING | {"training"},
     "cli": GROUND | {"ask", "claims", "doctor", "quickstart", "simulate", "training"},
     "__main__": {"cli"},

@@ -95,7 +95,8 @@ def test_the_screen_shows_times_reasoning_and_answer(loaded, tmp_path, capsys):
     assert answered.text in printed
     assert printed.splitlines()[-1].startswith("answer: ")
     assert answered.notice == ""  # a simulated clip is what nano knows
-    assert Image.open(strip).width > 4 * 64
+    with Image.open(strip) as picture:
+        assert picture.width > 4 * 64
 
 
 def test_a_span_and_burnt_times_are_what_is_seen(loaded):

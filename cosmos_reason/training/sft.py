@@ -7,7 +7,8 @@ The loop below is the whole recipe; each step it calls stands in a file of its o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from accelerate import Accelerator
 from rich.progress import track
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
 from cosmos_reason import config
 from cosmos_reason.backends.local import load_model, save_model
@@ -23,7 +25,7 @@ from cosmos_reason.model.vlm import HybridVLM
 from cosmos_reason.simulate.dataset import balance, training_set
 from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.training.frames import FrameStore
-from cosmos_reason.training.rows import Batch, RowMaker, batches
+from cosmos_reason.training.rows import AnswerRows, Batch, RowMaker, batches
 from cosmos_reason.training.run import (
     Recipe,
     RunLog,
@@ -50,6 +52,7 @@ class SFTRecipe(Recipe):
     steps: int = 3000
     batch_size: int = 24
     questions_per_row: int = 2
+    answer_rows: int = 0  # questions a step without video, thought given, of which the answer alone is learned
     max_tokens: int = 1024
 
 
@@ -84,23 +87,23 @@ def finetune(recipe: SFTRecipe) -> Path:
     done = resume(accelerator, recipe.out)
     forget_after(recipe.out, done)
     with RunLog(recipe.out, "sft", recipe.steps, done) as log:
-        for step, batch in enumerate(
-            batches(maker, recipe.batch_size, tokenizer.pad_token_id, done, recipe.steps), done
-        ):
+        rows = batches(maker, recipe.batch_size, tokenizer.pad_token_id, done, recipe.steps)
+        extra = answer_batches(recipe, samples, tokenizer, model, done)  # endless without `answer_rows`
+        for step, (batch, answers) in enumerate(zip(rows, extra, strict=False), done):
             set_lr(optimizer, lr := cosine(step, recipe.steps, recipe.lr, recipe.warmup))
             with accelerator.autocast():
                 loss = loss_of(model, pictures, batch)
+                answer_loss = answer_loss_of(model, answers)
             check_finite(loss, step + 1, batch, recipe)
-            accelerator.backward(loss)
+            accelerator.backward(loss + answer_loss)
             norm = accelerator.clip_grad_norm_(model.parameters(), recipe.clip_norm)
             optimizer.step()
             optimizer.zero_grad()
             log.step(step + 1)
             if (step + 1) % recipe.log_every == 0:
                 tokens = int(batch.attention_BL.sum())
-                log.metrics(
-                    step + 1, {"loss": float(loss.detach()), "lr": lr, "grad_norm": float(norm), "tokens": tokens}
-                )
+                losses = {"loss": float(loss.detach()), "answer_loss": float(answer_loss.detach())}
+                log.metrics(step + 1, {**losses, "lr": lr, "grad_norm": float(norm), "tokens": tokens})
             if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
                 save_checkpoint(accelerator, recipe.out, step + 1, recipe.keep)
     return save_model(accelerator.unwrap_model(model), tokenizer, recipe.out / "final")
@@ -178,6 +181,23 @@ def loss_of(model: HybridVLM, pictures: Pictures, batch: Batch) -> Tensor:
         vision_features=pictures.features(batch.clips_B),
         labels=batch.labels_BL,
     ).loss
+
+
+def answer_batches(
+    recipe: SFTRecipe, samples: list[Sample], tokenizer: PreTrainedTokenizerFast, model: HybridVLM, done: int
+) -> Iterator[Batch | None]:
+    """A batch of `recipe.answer_rows` for each step, or None without them."""
+    if not recipe.answer_rows:
+        return repeat(None)
+    rows = AnswerRows(samples, tokenizer, model.tokens_per_frame, recipe.seed)
+    return batches(rows, recipe.answer_rows, tokenizer.pad_token_id, done, recipe.steps)
+
+
+def answer_loss_of(model: HybridVLM, batch: Batch | None) -> Tensor:
+    """Mean negative log-likelihood per token of the answers whose thoughts are given, 0 without a batch."""
+    if batch is None:
+        return torch.zeros(())
+    return model(input_ids=batch.ids_BL, attention_mask=batch.attention_BL, labels=batch.labels_BL).loss
 
 
 def check_finite(loss: Tensor, step: int, batch: Batch, recipe: SFTRecipe) -> None:
