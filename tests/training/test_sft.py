@@ -158,3 +158,11 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_batch(start, clips, tmp_pa
     with pytest.raises(FloatingPointError, match="at step 7"):
         check_finite(torch.tensor(float("nan")), 7, batch, recipe(start, clips, tmp_path))
     assert (tmp_path / "bad_batch_step_7.pt").is_file()
+
+
+def test_answers_are_learned_beside_the_video_and_only_the_wanted_questions(start, clips, tmp_path):
+    finetune(recipe(start, clips, tmp_path / "run", answer_rows=3, steps=2, templates=("red",)))
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert all(row["answer_loss"] > 0.1 for row in rows)
+    with pytest.raises(UserError, match=r"templates: .* green"):
+        finetune(recipe(start, clips, tmp_path / "other", templates=("green",)))
