@@ -108,15 +108,12 @@ def frame_spec(request: AskRequest, default: FrameSpec) -> FrameSpec:
 
 def limited(request: AskRequest, frames: Frames) -> str:
     """A sentence where the wished rate gave more frames than may be looked at, else ""."""
-    got = len(frames.times_s_T)
-    if request.fps is None or got < 2:
-        return ""
-    rate = (got - 1) / float(frames.times_s_T[-1] - frames.times_s_T[0])
-    if rate > 0.9 * min(request.fps, frames.source_fps or math.inf):
+    rate = frames.sampled_fps
+    if request.fps is None or not rate or rate > 0.9 * min(request.fps, frames.source_fps or math.inf):
         return ""
     return (
-        f"note: {request.fps:g} frames a second were asked for; {got} frames were taken, {rate:.2g} a second. Raise "
-        "--max-frames, or look at less with --start and --end."
+        f"note: {request.fps:g} frames a second were asked for; {len(frames.times_s_T)} frames were taken, {rate:.2g} "
+        "a second. Raise --max-frames, or look at less with --start and --end."
     )
 
 

@@ -17,7 +17,7 @@ import torch
 from cosmos_reason import config
 from cosmos_reason.backends.local import load_model, save_model
 from cosmos_reason.simulate.dataset import read_set
-from cosmos_reason.simulate.manipulation import TASKS
+from cosmos_reason.simulate.manipulation_tasks import TASKS
 from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.text.answer import gold_completion, instruction
 from cosmos_reason.training import sft
