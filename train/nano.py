@@ -1,8 +1,8 @@
 """python train/nano.py [sets|vision|tokenizer|sft|pack ...]: how the shipped `nano` was made; every step resumes.
 
 sets: simulate 500 clips of each physics family and 150 of each robot-arm task; vision: pre-train the encoder on state
-read-outs (train/vision_nano.yaml); tokenizer: learn the vocabulary from the questions and answers; sft: fine-tune
-(train/sft_nano.yaml); pack: weights in bfloat16, time constants in float32 -> cosmos_reason/assets/nano.
+read-outs (train/vision_nano.yaml); tokenizer: learn the vocabulary from the questions and answers; words: teach the
+projector the decoder's words (train/words_nano.yaml); sft: fine-tune (train/sft_nano.yaml); pack: weights in bfloat16, time constants in float32 -> cosmos_reason/assets/nano.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import torch
 
 from cosmos_reason import config
 from cosmos_reason.backends.local import load_model, save_model
-from cosmos_reason.simulate.dataset import read_set
+from cosmos_reason.simulate.dataset import read_set, read_timeline, timeline_path
 from cosmos_reason.simulate.manipulation_tasks import TASKS
 from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.text.answer import gold_completion, instruction
-from cosmos_reason.training import sft
+from cosmos_reason.text.chat import SYSTEM
+from cosmos_reason.training import sft, words
+from cosmos_reason.training.notes import courses
 from cosmos_reason.training.vision import VisionRecipe, pretrain
 
 SETS = (Path("runs/nano/physics"), Path("runs/nano/arm"))
@@ -36,11 +38,16 @@ def sets() -> None:
 
 
 def corpus() -> Iterator[str]:
-    """All text that the model will read or write."""
+    """All text that the model will read or write, the frame of the conversation and the notes of frames included."""
     for folder in SETS:
+        clips = set()
         for sample in read_set(folder):
-            yield instruction(sample)
-            yield gold_completion(sample)
+            yield f"system\n{SYSTEM}\nuser\n{instruction(sample)}\nassistant\n{gold_completion(sample)}"
+            clips.add(timeline_path(sample.video))
+        for path in sorted(clips):
+            timeline = read_timeline(path)
+            for course in courses(timeline, timeline.times_s_T[::2]):
+                yield course.whole + "".join(course.at(t) for t, place in enumerate(course.places) if place)
 
 
 def pack() -> None:
@@ -57,6 +64,7 @@ STEPS = {
     "sets": sets,
     "vision": lambda: pretrain(config.load(Path("train/vision_nano.yaml"), VisionRecipe)),
     "tokenizer": lambda: tokenizers.train(corpus(), VOCABULARY, Path("runs/nano/tokenizer")),
+    "words": lambda: words.train(config.load(Path("train/words_nano.yaml"), words.WordsRecipe)),
     "sft": lambda: sft.main("train/sft_nano.yaml"),
     "pack": pack,
 }

@@ -28,6 +28,7 @@ from transformers.utils import ModelOutput
 
 from cosmos_reason.errors import UserError
 from cosmos_reason.model import vision
+from cosmos_reason.model.attention import Attention
 from cosmos_reason.model.backbone import Backbone
 from cosmos_reason.model.cache import HybridCache
 from cosmos_reason.model.config import HybridConfig, HybridVLMConfig, VisionConfig
@@ -183,6 +184,14 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
         return total / (learned_BL.sum().clamp(min=1) if items is None else items)
 
     @torch.no_grad()
+    def init_weights(self) -> None:
+        """As transformers does it, and then what it skips: a module whose parameters are all its children's."""
+        super().init_weights()
+        for module in self.modules():
+            if isinstance(module, Attention):
+                _init_attention(module)
+
+    @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Called by transformers for every module; `init` leaves weights alone that came from a checkpoint."""
         text = self.config.text_config
@@ -215,6 +224,8 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
                 init.trunc_normal_(linear.weight, std=vision_config.initializer_range)
         elif isinstance(module, Mamba2):
             _init_mamba(module, text)
+        elif isinstance(module, Attention):
+            _init_attention(module)
 
     def _prepare_cache_for_generation(  # type: ignore[override]
         self, generation_config: Any, model_kwargs: dict[str, Any], mode: Any, batch_size: int, max_cache_length: int
@@ -258,6 +269,18 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
                 value_F = torch.cat([part for row in value_F.split(counts) for part in [row] * expand_size])
             kwargs[name] = value_F
         return new_ids, kwargs
+
+
+def _init_attention(mixer: Attention) -> None:
+    """The first query head of each group starts equal to its key head: it looks for tokens like its own.
+
+    Finding where a token stood before is the first half of every look back in the text; from independent projections a
+    small model needs tens of thousands of looks to begin (docs/log.md). Called after the linear layers have theirs.
+    """
+    keys = mixer.k_proj.weight.unflatten(0, (-1, mixer.head_dim))
+    queries = mixer.q_proj.weight.clone().unflatten(0, (len(keys), -1, mixer.head_dim))
+    queries[:, 0] = keys
+    init.copy_(mixer.q_proj.weight, queries.flatten(0, 2))
 
 
 def _init_mamba(mixer: Mamba2, config: HybridConfig) -> None:

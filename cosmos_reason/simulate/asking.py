@@ -26,8 +26,12 @@ class Asker:
         """A generator of its own for each purpose, e.g. the name of a template."""
         return np.random.default_rng([zlib.crc32(self._timeline.clip_id.encode()), zlib.crc32(purpose.encode())])
 
-    def yes_no(self, template: str, ontology: str, wordings: Sequence[str], holds: bool, think: str) -> None:
-        """A binary question."""
+    def yes_no(
+        self, template: str, ontology: str, wordings: Sequence[str], holds: bool, think: str,
+        seen: str = "", asked: str = "",
+    ) -> None:  # fmt: skip
+        """A binary question. Where two phrases decide it by agreeing or not, they end the thought."""
+        think = f"{think} So: {seen}. Asked: {asked} {'yes' if holds else 'no'}" if asked else think
         self._add("binary", template, ontology, wordings, "yes" if holds else "no", think)
 
     def choose(
@@ -40,7 +44,8 @@ class Asker:
         options = [right, *others]
         options = [options[i] for i in rng.permutation(len(options))]
         self._add(
-            "choice", template, ontology, wordings, LETTERS[options.index(right)], think, tuple(options)
+            "choice", template, ontology, wordings, LETTERS[options.index(right)],
+            think, tuple(options),
         )  # fmt: skip
 
     def text(self, template: str, ontology: str, wordings: Sequence[str], answer: str, think: str) -> None:

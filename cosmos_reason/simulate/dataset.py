@@ -186,6 +186,12 @@ def timeline_to_json(timeline: Timeline) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def timeline_path(ref: VideoRef) -> Path:
+    """The state file beside a simulated clip."""
+    video = Path(ref.path)
+    return video.parent.parent / "timelines" / f"{video.stem}.json"
+
+
 def read_timeline(path: Path) -> Timeline:
     """The timeline of a clip."""
     try:

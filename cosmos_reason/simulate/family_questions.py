@@ -159,7 +159,7 @@ def _ramp(told: Told, asker: Asker) -> None:
     )
     asker.text("say_first", ORDER, ("Which object is down first?",), first, think)
     asked = (first, second)[int(asker.rng("is_first/asked").integers(2))]
-    asker.yes_no("is_first", ORDER, (f"Is {asked} down first?",), asked == first, think)
+    asker.yes_no("is_first", ORDER, (f"Is {asked} down first?",), asked == first, think, first, asked)
 
 
 def _pendulum(told: Told, asker: Asker) -> None:

@@ -82,9 +82,13 @@ def _presence(told: Told, asker: Asker) -> None:
         else:
             there = {x.colour for x in told.objects} | LIKE_SCENERY  # a grey screen may pass for a white or black box
             colour = str(rng.choice([c for c in COLOURS if c not in there]))
-    think = _roll_call(told)
-    asker.yes_no("present", _ATTRIBUTES, (f"Is there {a(f'{colour} {shape}')}?",), present, think)
-    asker.number("objects", "common_sense.physics.states", ("How many objects are there?",), len(told.objects), think)
+    asked = a(f"{colour} {shape}")
+    same = next((x for x in told.objects if x.colour == colour), None)
+    think = f"The {colour} object is {a(same.shape)}." if same else f"No object is {colour}."
+    asker.yes_no("present", _ATTRIBUTES, (f"Is there {asked}?",), present, think,
+                 a(same.name) if same else f"nothing {colour}", asked)  # fmt: skip
+    asker.number("objects", "common_sense.physics.states", ("How many objects are there?",), len(told.objects),
+                 _roll_call(told))  # fmt: skip
 
 
 def _motion(told: Told, asker: Asker) -> None:
@@ -104,7 +108,8 @@ def _motion(told: Told, asker: Asker) -> None:
         asker.choose("direction", _ACTIONS, wordings, f"to the {side}", ("to the left", "to the right"), think)
         asker.text("say_direction", _ACTIONS, wordings[:1], f"to the {side}", think)
         asked = _pick(asker, "goes_left", ["left", "right"])
-        asker.yes_no("goes_to_side", _ACTIONS, (f"Does {the(name)} move to the {asked}?",), side == asked, think)
+        asker.yes_no("goes_to_side", _ACTIONS, (f"Does {the(name)} move to the {asked}?",), side == asked, think,
+                     f"to the {side}", f"to the {asked}")  # fmt: skip
     if told.clear_motion():
         _who_moves(told, asker)
 
@@ -136,8 +141,10 @@ def _places(told: Told, asker: Asker) -> None:
                      the(order[0 if side == "left" else -1]), [the(n) for n in order], think)  # fmt: skip
         rng = asker.rng(f"left_of_{moment}/asked")
         one, two = (order[i] for i in rng.permutation(len(order))[:2])
+        left, right = sorted((one, two), key=order.index)
         asker.yes_no(f"left_of_{moment}", _RELATION, (f"Is {the(one)} to the left of {the(two)} at the {moment}?",),
-                     order.index(one) < order.index(two), think)  # fmt: skip
+                     one == left, think, f"{the(left)}, then {the(right)}", f"{the(one)}, then {the(two)}",
+        )  # fmt: skip
 
 
 def _when_and_where(told: Told, asker: Asker) -> None:

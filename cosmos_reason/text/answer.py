@@ -153,10 +153,16 @@ def _offered(sample: Sample) -> str:
 
 
 def gold_completion(sample: Sample) -> str:
-    """What a perfect model writes: the sample's oracle thought and its answer, in the tags that the prompt asks for."""
+    """What a perfect model writes: the sample's oracle thought and its answer, in the tags that the prompt asks for.
+
+    The thought of a choice ends with the words and the letter of the right option: "... and it is red. So: red B".
+    """
     if _TAG.search(sample.think):
         raise DataError(sample.id, "its oracle thought holds a think or answer tag; remove the tag")
-    return f"<think>{sample.think or NO_THOUGHT}</think><answer>{gold_text(sample)}</answer>"
+    thought, answer = sample.think or NO_THOUGHT, gold_text(sample)
+    if sample.think and isinstance(sample.answer, str) and sample.kind == "choice":
+        thought += f" So: {sample.options[LETTERS.index(answer)]} {answer}"
+    return f"<think>{thought}</think><answer>{answer}</answer>"
 
 
 def gold_text(sample: Sample) -> str:

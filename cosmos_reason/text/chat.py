@@ -17,6 +17,7 @@ L tokens, T frames, N placeholders.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -91,16 +92,43 @@ def render(
         pieces += _turn(message, prompt.media, tokens_per_frame, timestamps)
     if add_generation_prompt:
         pieces += _header("assistant")
-    ids_of_pieces = _encode(pieces, tokenizer)
-    lengths = [len(ids) for ids in ids_of_pieces]
-    starts = np.cumsum([0, *lengths])
-    ids_L = np.array([i for ids in ids_of_pieces for i in ids], dtype=np.int64)
-    mask_L = np.repeat([piece.learned for piece in pieces], lengths)
-    tokens = Tokens(ids_L, mask_L, _slots(pieces, starts))
+    tokens = _tokens(pieces, tokenizer)
     for slots in tokens.slots:
         features = len(prompt.media[slots.medium].pixels_THWC) * tokens_per_frame
         assert len(slots.positions_N) == features, f"{len(slots.positions_N)} placeholders for {features} features"
     return tokens
+
+
+def annotated(
+    frames: Frames, notes: Sequence[str], after: str, tokenizer: PreTrainedTokenizerFast, tokens_per_frame: int
+) -> Tokens:
+    """A video for dense supervision: each frame is followed by its note, the video by `after`; only these are learned.
+
+    Args:
+        frames: T of them, each shown after its time as in a conversation.
+        notes: T texts, empty for none.
+        after: text after the video, empty for none.
+    """
+    pieces = [_Piece(control=VISION_START)]
+    for label, note in zip(_labels(frames.times_s_T), notes, strict=True):
+        pieces += [_Piece(text=label), _Piece(control=VIDEO_PAD, times=tokens_per_frame, medium=0)]
+        pieces += [_Piece(text=note, learned=True)] if note else []
+    pieces.append(_Piece(control=VISION_END))
+    pieces += [_Piece(text=after, learned=True)] if after else []
+    return _tokens(pieces, tokenizer)
+
+
+def statements(parts: Sequence[tuple[str, bool]], tokenizer: PreTrainedTokenizerFast) -> Tokens:
+    """Plain text of which some stretches, the pairs with True, are learned."""
+    return _tokens([_Piece(text=text, learned=learned) for text, learned in parts], tokenizer)
+
+
+def _tokens(pieces: list[_Piece], tokenizer: PreTrainedTokenizerFast) -> Tokens:
+    ids_of_pieces = _encode(pieces, tokenizer)
+    lengths = [len(ids) for ids in ids_of_pieces]
+    ids_L = np.array([i for ids in ids_of_pieces for i in ids], dtype=np.int64)
+    mask_L = np.repeat([piece.learned for piece in pieces], lengths)
+    return Tokens(ids_L, mask_L, _slots(pieces, np.cumsum([0, *lengths])))
 
 
 def _check_turns(prompt: Prompt, add_generation_prompt: bool) -> None:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from queue import Full, Queue
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -110,34 +110,10 @@ class RowMaker:
         return self._plan[offset]
 
 
-class AnswerRows:
-    """The n-th question without its video, its thought given: only the answer is learned.
+class Rows(Protocol):
+    """Anything that makes the n-th row: its tokens and its clip's row in the store, −1 for none."""
 
-    What follows from a thought (the letter of an option, yes or no) is a question of language. Such rows are a quarter
-    as long as those with a video, and teach it many times as often.
-    """
-
-    def __init__(
-        self, samples: Sequence[Sample], tokenizer: PreTrainedTokenizerFast, tokens_per_frame: int, seed: int
-    ) -> None:
-        self._samples = [sample for sample in samples if sample.think]
-        self._tokenizer, self._per_frame, self._seed = tokenizer, tokens_per_frame, seed
-        self._think_end = tokenizer.convert_tokens_to_ids("</think>")
-        self._epoch, self._order = -1, np.zeros(0, dtype=np.int64)
-
-    def row(self, position: int) -> tuple[Tokens, int]:
-        """Tokens of the row at this position; there is no clip, hence −1."""
-        epoch, offset = divmod(position, len(self._samples))
-        if epoch != self._epoch:
-            rng = np.random.default_rng([self._seed, 2, epoch])
-            self._epoch, self._order = epoch, rng.permutation(len(self._samples))
-        rng = np.random.default_rng([self._seed, 3, position])
-        sample = shuffle_options(self._samples[self._order[offset]], rng)
-        tokens = render(prompt_for(sample, None, with_answer=True), self._tokenizer, self._per_frame)
-        ends = np.flatnonzero((tokens.ids_L == self._think_end) & tokens.loss_mask_L)  # not the one in the instruction
-        assert len(ends) == 1, f"{sample.id}: wanted one end of the thought, got {len(ends)}"
-        after_L = np.arange(len(tokens.ids_L)) > ends[0]
-        return replace(tokens, loss_mask_L=tokens.loss_mask_L & after_L), -1
+    def row(self, position: int) -> tuple[Tokens, int]: ...
 
 
 def collate(rows: Sequence[tuple[Tokens, int]], pad_id: int) -> Batch:
@@ -154,7 +130,7 @@ def collate(rows: Sequence[tuple[Tokens, int]], pad_id: int) -> Batch:
     return Batch(torch.from_numpy(ids), torch.from_numpy(attention), torch.from_numpy(labels), clips)
 
 
-def batches(maker: RowMaker | AnswerRows, batch_size: int, pad_id: int, start_step: int, steps: int) -> Iterator[Batch]:
+def batches(maker: Rows, batch_size: int, pad_id: int, start_step: int, steps: int) -> Iterator[Batch]:
     """Batches of steps start_step..steps−1, prepared ahead by one thread (rendering is cheap beside a step)."""
     ahead: Queue[Batch | BaseException | None] = Queue(maxsize=4)
     stopped = threading.Event()

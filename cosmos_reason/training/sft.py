@@ -7,9 +7,9 @@ The loop below is the whole recipe; each step it calls stands in a file of its o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,7 +25,10 @@ from cosmos_reason.model.vlm import HybridVLM
 from cosmos_reason.simulate.dataset import balance, training_set
 from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.training.frames import FrameStore
-from cosmos_reason.training.rows import AnswerRows, Batch, RowMaker, batches
+from cosmos_reason.training.muon import muon
+from cosmos_reason.training.notes import NoteRows
+from cosmos_reason.training.recall import RecallRows
+from cosmos_reason.training.rows import Batch, RowMaker, Rows, batches
 from cosmos_reason.training.run import (
     Recipe,
     RunLog,
@@ -52,7 +55,9 @@ class SFTRecipe(Recipe):
     steps: int = 3000
     batch_size: int = 24
     questions_per_row: int = 2
-    answer_rows: int = 0  # questions a step without video, thought given, of which the answer alone is learned
+    note_rows: int = 0  # clips a step whose frames are described in words from the simulator's state
+    recall_rows: int = 0  # rows of text a step that only practise getting from the end of a thought to the answer
+    optimizer: Literal["adamw", "muon"] = "adamw"
     max_tokens: int = 1024
 
 
@@ -80,29 +85,28 @@ def finetune(recipe: SFTRecipe) -> Path:
     usable = sum(sample.video in store for sample in samples)
     accelerator.print(f"{usable} questions on {len(store.rows)} clips, {len(samples) - usable} on undecodable ones")
     pictures = Pictures(model, store, recipe)
-    maker = RowMaker(
-        samples, store, tokenizer, model.tokens_per_frame, recipe.questions_per_row, recipe.seed, recipe.max_tokens
-    )
-    model, optimizer = accelerator.prepare(model.train(), adamw(model, recipe.lr, recipe.weight_decay))
+    sources = row_sources(recipe, samples, store, tokenizer, model.tokens_per_frame)
+    optimiser = {"adamw": adamw, "muon": muon}[recipe.optimizer](model, recipe.lr, recipe.weight_decay)
+    model, optimizer = accelerator.prepare(model.train(), optimiser)
     done = resume(accelerator, recipe.out)
     forget_after(recipe.out, done)
     with RunLog(recipe.out, "sft", recipe.steps, done) as log:
-        rows = batches(maker, recipe.batch_size, tokenizer.pad_token_id, done, recipe.steps)
-        extra = answer_batches(recipe, samples, tokenizer, model, done)  # endless without `answer_rows`
-        for step, (batch, answers) in enumerate(zip(rows, extra, strict=False), done):
+        streams = [batches(rows, n, tokenizer.pad_token_id, done, recipe.steps) for rows, n in sources.values()]
+        for step, parts in enumerate(zip(*streams, strict=True), done):
             set_lr(optimizer, lr := cosine(step, recipe.steps, recipe.lr, recipe.warmup))
-            with accelerator.autocast():
-                loss = loss_of(model, pictures, batch)
-                answer_loss = answer_loss_of(model, answers)
-            check_finite(loss, step + 1, batch, recipe)
-            accelerator.backward(loss + answer_loss)
+            losses: dict[str, float] = {}
+            for name, batch in zip(sources, parts, strict=True):
+                with accelerator.autocast():
+                    loss = loss_of(model, pictures, batch)
+                check_finite(loss, step + 1, batch, recipe)
+                accelerator.backward(loss)
+                losses[name] = float(loss.detach())
             norm = accelerator.clip_grad_norm_(model.parameters(), recipe.clip_norm)
             optimizer.step()
             optimizer.zero_grad()
             log.step(step + 1)
             if (step + 1) % recipe.log_every == 0:
-                tokens = int(batch.attention_BL.sum())
-                losses = {"loss": float(loss.detach()), "answer_loss": float(answer_loss.detach())}
+                tokens = sum(int(batch.attention_BL.sum()) for batch in parts)
                 log.metrics(step + 1, {**losses, "lr": lr, "grad_norm": float(norm), "tokens": tokens})
             if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
                 save_checkpoint(accelerator, recipe.out, step + 1, recipe.keep)
@@ -123,6 +127,19 @@ def training_samples(recipe: SFTRecipe) -> list[Sample]:
             f"{', '.join(map(str, recipe.train_sets))}: no sample is left after balancing; simulate more clips"
         )
     return samples
+
+
+def row_sources(
+    recipe: SFTRecipe, samples: list[Sample], store: FrameStore, tokenizer: PreTrainedTokenizerFast, per_frame: int
+) -> dict[str, tuple[Rows, int]]:
+    """What a step learns from, by the name of its loss: rows of one kind and how many of them."""
+    questions = RowMaker(samples, store, tokenizer, per_frame, recipe.questions_per_row, recipe.seed, recipe.max_tokens)
+    sources: dict[str, tuple[Rows, int]] = {"loss": (questions, recipe.batch_size)}
+    if recipe.note_rows:
+        sources["note_loss"] = NoteRows(samples, store, tokenizer, per_frame, recipe.seed), recipe.note_rows
+    if recipe.recall_rows:
+        sources["recall_loss"] = RecallRows(samples, tokenizer, recipe.seed), recipe.recall_rows
+    return sources
 
 
 class Pictures:
@@ -178,26 +195,9 @@ def loss_of(model: HybridVLM, pictures: Pictures, batch: Batch) -> Tensor:
     return model(
         input_ids=batch.ids_BL,
         attention_mask=batch.attention_BL,
-        vision_features=pictures.features(batch.clips_B),
+        vision_features=pictures.features(batch.clips_B) if batch.clips_B[0] >= 0 else None,
         labels=batch.labels_BL,
     ).loss
-
-
-def answer_batches(
-    recipe: SFTRecipe, samples: list[Sample], tokenizer: PreTrainedTokenizerFast, model: HybridVLM, done: int
-) -> Iterator[Batch | None]:
-    """A batch of `recipe.answer_rows` for each step, or None without them."""
-    if not recipe.answer_rows:
-        return repeat(None)
-    rows = AnswerRows(samples, tokenizer, model.tokens_per_frame, recipe.seed)
-    return batches(rows, recipe.answer_rows, tokenizer.pad_token_id, done, recipe.steps)
-
-
-def answer_loss_of(model: HybridVLM, batch: Batch | None) -> Tensor:
-    """Mean negative log-likelihood per token of the answers whose thoughts are given, 0 without a batch."""
-    if batch is None:
-        return torch.zeros(())
-    return model(input_ids=batch.ids_BL, attention_mask=batch.attention_BL, labels=batch.labels_BL).loss
 
 
 def check_finite(loss: Tensor, step: int, batch: Batch, recipe: SFTRecipe) -> None:

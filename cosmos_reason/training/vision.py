@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from cosmos_reason.model.sizes import build
 from cosmos_reason.model.vlm import HybridVLM
-from cosmos_reason.simulate.dataset import read_timeline, training_set
+from cosmos_reason.simulate.dataset import read_timeline, timeline_path, training_set
 from cosmos_reason.training.frames import FrameStore, clip_key
 from cosmos_reason.training.run import (
     Recipe,
@@ -39,7 +39,7 @@ from cosmos_reason.training.run import (
     save_checkpoint,
     set_lr,
 )
-from cosmos_reason.types import ObjectTrack, Sample, Timeline, VideoRef
+from cosmos_reason.types import ObjectTrack, Sample, Timeline
 
 
 class VisionRecipe(Recipe):
@@ -165,12 +165,6 @@ class ClipStates:
         pixels = torch.from_numpy(self.pixels[self.rows[clip], frame])
         visible, box, shape = (torch.from_numpy(a[clip, frame]) for a in (self.visible, self.box, self.shape))
         return pixels, Truth(visible.float(), box.float(), shape.long())
-
-
-def timeline_path(ref: VideoRef) -> Path:
-    """The state file beside a simulated clip."""
-    video = Path(ref.path)
-    return video.parent.parent / "timelines" / f"{video.stem}.json"
 
 
 def pretrain(recipe: VisionRecipe) -> Path:

@@ -121,6 +121,22 @@ def test_saved_and_loaded_is_equal(tmp_path):
     assert AutoConfig.from_pretrained(tmp_path).text_config.hybrid_override_pattern == "M-M*-"
 
 
+def test_the_first_query_head_of_a_group_starts_as_its_key_head():
+    model = HybridVLM(twin.tiny().config)
+    model.reset_language(40)
+    check_first_heads(model)
+    check_first_heads(HybridVLM(twin.tiny().config))
+
+
+def check_first_heads(model):
+    mixers = [layer.mixer for layer in model.backbone.layers if hasattr(layer.mixer, "q_proj")]
+    assert mixers
+    for mixer in mixers:
+        keys = mixer.k_proj.weight.unflatten(0, (-1, mixer.head_dim))
+        queries = mixer.q_proj.weight.unflatten(0, (len(keys), -1, mixer.head_dim))
+        assert torch.equal(queries[:, 0], keys) and not torch.equal(queries[:, -1], keys)
+
+
 def test_sensitive_parameters_stay_fp32_in_a_bf16_model(tmp_path):
     twin.tiny().float().save_pretrained(tmp_path)
     loaded = HybridVLM.from_pretrained(tmp_path, dtype=torch.bfloat16)

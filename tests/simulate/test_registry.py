@@ -148,9 +148,12 @@ def test_samples_are_well_formed(clips: dict[tuple[str, int], Clip]) -> None:
         for s in samples:
             assert s.id == f"{clip.timeline.clip_id}/{s.template}"
             assert re.fullmatch(r"common_sense\.(space|time|physics)\.[a-z_]+", s.ontology)
-            assert s.question.endswith(("?", ".")) and s.think.endswith(".")
+            assert s.question.endswith(("?", "."))
+            pair = re.search(r" So: (.+)\. Asked: (.+) (yes|no)$", s.think)
+            assert s.think.endswith(".") or pair
             if s.kind == "binary":
                 assert s.answer in ("yes", "no")
+                assert pair is None or ((pair[1] == pair[2]) == (s.answer == "yes") and pair[3] == s.answer)
             elif s.kind == "choice":
                 assert 2 <= len(s.options) <= 4
                 assert len(set(s.options)) == len(s.options)
@@ -175,7 +178,7 @@ def test_texts_name_only_what_is_in_the_clip(clips: dict[tuple[str, int], Clip])
     for clip in clips.values():
         here = {o.name for o in clip.timeline.objects}
         for s in asked(clip):
-            told = s.think + (s.answer if isinstance(s.answer, str) else "")
+            told = s.think.split(". Asked: ")[0] + (s.answer if isinstance(s.answer, str) else "")
             assert {" ".join(m) for m in NAME.findall(told)} <= here, s
             assert not re.search(r"\b[A-D]\b", s.think.replace("A ", "")), s
 

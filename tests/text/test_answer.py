@@ -409,7 +409,10 @@ def test_gold_in_every_form_earns_one(sample: Sample, form: str) -> None:
 def test_gold_completion_has_the_form_that_the_prompt_asks_for(sample: Sample) -> None:
     got = score(parse(gold_completion(sample), sample), sample)
     assert (got.value, got.parts["format"]) == (1.0, 1.0), got.reason
-    assert gold_completion(replace(sample, think="It falls.")).startswith("<think>It falls.</think><answer>")
+    thought = gold_completion(replace(sample, think="It falls.")).split("</think>")[0]
+    letter = sample.answer if sample.kind == "choice" and isinstance(sample.answer, str) else ""
+    concluded = f" So: {sample.options['ABCDEFGHIJ'.index(letter)]} {letter}" if letter else ""
+    assert thought == f"<think>It falls.{concluded}"  # a choice is led from the words of its option to the letter
     *_, form = instruction(sample).splitlines()
     assert format_ok(form)
     wanted = set(re.findall(r"</?\w+>", form))

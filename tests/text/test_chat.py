@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from cosmos_reason.errors import UserError
 from cosmos_reason.text.answer import gold_completion, instruction, parse
-from cosmos_reason.text.chat import SYSTEM, _labels, prompt_for, render
+from cosmos_reason.text.chat import SYSTEM, _labels, annotated, prompt_for, render, statements
 from cosmos_reason.text.tokenizer import CONTROL_TOKENS, VIDEO_PAD
 from cosmos_reason.types import Frames, Message, Part, Prompt, Sample, Tokens, VideoRef
 
@@ -42,9 +42,9 @@ def test_a_video_question_written_out(tokenizer: PreTrainedTokenizerFast) -> Non
         f"<|im_start|>system\n{SYSTEM}<|im_end|>\n"
         f"<|im_start|>user\n<|vision_start|>0.00s{VIDEO_PAD * 3}0.25s{VIDEO_PAD * 3}<|vision_end|>"
         "Which ball?\n(A) red\n(B) green\n<think>reasoning</think><answer>letter</answer><|im_end|>\n"
-        "<|im_start|>assistant\n<think>It rolls.</think><answer>A</answer><|im_end|>\n"
+        "<|im_start|>assistant\n<think>It rolls. So: red A</think><answer>A</answer><|im_end|>\n"
     )
-    assert learned_text(tokens, tokenizer) == "<think>It rolls.</think><answer>A</answer><|im_end|>"
+    assert learned_text(tokens, tokenizer) == "<think>It rolls. So: red A</think><answer>A</answer><|im_end|>"
     assert (tokens.ids_L.dtype, tokens.loss_mask_L.dtype) == (np.int64, np.bool_)
     (slots,) = tokens.slots
     assert slots.medium == 0
@@ -268,3 +268,19 @@ def test_a_tokenizer_without_control_tokens_is_refused(tokenizer: PreTrainedToke
 def test_torch_stays_out() -> None:
     code = "import sys, cosmos_reason.text.chat; assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_notes_stand_after_their_frames_and_alone_are_learned(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokens = annotated(frames(2, fps=4.0), [" one", ""], " all", tokenizer, 3)
+    pad = tokenizer.convert_tokens_to_ids("<|video_pad|>")
+    shown = tokenizer.decode(tokens.ids_L).replace("<|video_pad|>", "#")
+    assert shown == "<|vision_start|>0.00s### one0.25s###<|vision_end|> all"
+    assert tokenizer.decode(tokens.ids_L[tokens.loss_mask_L]) == " one all"
+    assert tokens.slots[0].positions_N.tolist() == np.flatnonzero(tokens.ids_L == pad).tolist()
+
+
+def test_of_statements_the_marked_stretches_are_learned(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokens = statements([("<|im_end|> seen", False), (" yes", True), (" then", False), (" no", True)], tokenizer)
+    assert tokenizer.decode(tokens.ids_L) == "<|im_end|> seen yes then no"
+    assert tokenizer.decode(tokens.ids_L[tokens.loss_mask_L]) == " yes no"
+    assert tokenizer.eos_token_id not in tokens.ids_L and tokens.slots == ()

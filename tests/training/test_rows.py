@@ -9,7 +9,7 @@ import pytest
 from cosmos_reason.errors import UserError
 from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.training.frames import FrameStore, clip_key
-from cosmos_reason.training.rows import AnswerRows, RowMaker, batches, collate, conversation, shuffle_options
+from cosmos_reason.training.rows import RowMaker, batches, collate, conversation, shuffle_options
 from cosmos_reason.types import Sample, Tokens, VideoRef
 
 CHOICE = Sample("c/1", "choice", "Which?", "B", VideoRef("a.mp4"), ("red", "blue", "green", "black"))
@@ -119,18 +119,3 @@ def test_the_video_stands_in_the_first_turn_only(tokenizer):
     kinds = [[part.kind for part in message.content] for message in prompt.messages]
     assert sum("video" in k for k in kinds) == 1 and len(prompt.media) == 1
     assert [m.role for m in prompt.messages if m.role != "system"] == ["user", "assistant"] * 3
-
-
-def test_of_a_given_thought_only_the_answer_is_learned(tokenizer):
-    samples = questions()
-    rows = AnswerRows(samples, tokenizer, 4, seed=0)
-    epoch = [rows.row(i) for i in range(len(samples))]
-    for tokens, clip in epoch:
-        learned = tokenizer.decode(tokens.ids_L[tokens.loss_mask_L])
-        assert clip == -1
-        assert learned.startswith("<answer>") and "</answer>" in learned and "think" not in learned
-        assert "<think>Seen.</think>" in tokenizer.decode(tokens.ids_L)
-    asked = sorted(tokenizer.decode(tokens.ids_L) for tokens, _ in epoch)
-    assert len(set(asked)) == len({s.question for s in samples})  # every question once an epoch
-    again = AnswerRows(samples, tokenizer, 4, seed=0)
-    assert (again.row(7)[0].ids_L == epoch[7][0].ids_L).all()

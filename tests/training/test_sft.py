@@ -46,7 +46,20 @@ def clips(tmp_path_factory):
         draw(folder / "videos" / f"{i}.mp4", colour)
         answer = "yes" if colour == "red" else "no"
         ref = VideoRef(f"videos/{i}.mp4")
-        rows.append(Sample(f"{i}/red", "binary", "Is it red?", answer, ref, think="Look.", family="f", template="red"))
+        rows.append(
+            Sample(
+                f"{i}/red",
+                "binary",
+                "Is it red?",
+                answer,
+                ref,
+                (),
+                "",
+                f"Look. So: {colour}. Asked: red {answer}",
+                family="f",
+                template="red",
+            )
+        )
     (folder / "samples.jsonl").write_text("".join(json.dumps(sample_to_json(row)) + "\n" for row in rows))
     return folder
 
@@ -160,9 +173,12 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_batch(start, clips, tmp_pa
     assert (tmp_path / "bad_batch_step_7.pt").is_file()
 
 
-def test_answers_are_learned_beside_the_video_and_only_the_wanted_questions(start, clips, tmp_path):
-    finetune(recipe(start, clips, tmp_path / "run", answer_rows=3, steps=2, templates=("red",)))
+def test_recall_rows_beside_the_video_muon_and_only_the_wanted_questions(start, clips, tmp_path):
+    changes = {"recall_rows": 3, "optimizer": "muon", "steps": 2, "templates": ("red",)}
+    finetune(recipe(start, clips, tmp_path / "run", **changes))
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert all(row["answer_loss"] > 0.1 for row in rows)
+    assert all(row["recall_loss"] > 0.1 and row["loss"] > 0.1 for row in rows)
+    with pytest.raises(UserError, match="note_rows: none of the clips has a timeline"):
+        finetune(recipe(start, clips, tmp_path / "notes", note_rows=2))
     with pytest.raises(UserError, match=r"templates: .* green"):
         finetune(recipe(start, clips, tmp_path / "other", templates=("green",)))
