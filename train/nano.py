@@ -1,8 +1,9 @@
-"""python train/nano.py [sets|vision|tokenizer|sft|pack ...]: how the shipped `nano` was made; every step resumes.
+"""python train/nano.py [sets|vision|tokenizer|words|sft|pack ...]: how the shipped `nano` was made; every step resumes.
 
 sets: simulate 500 clips of each physics family and 150 of each robot-arm task; vision: pre-train the encoder on state
 read-outs (train/vision_nano.yaml); tokenizer: learn the vocabulary from the questions and answers; words: teach the
-projector the decoder's words (train/words_nano.yaml); sft: fine-tune (train/sft_nano.yaml); pack: weights in bfloat16, time constants in float32 -> cosmos_reason/assets/nano.
+projector the decoder's words (train/words_nano.yaml); sft: fine-tune (train/sft_nano.yaml); pack: weights in bfloat16,
+time constants in float32 -> cosmos_reason/assets/nano.
 """
 
 from __future__ import annotations
