@@ -1,4 +1,4 @@
-"""python train/nano.py [sets|vision|tokenizer|words|sft|pack ...]: how the shipped `nano` was made; every step resumes.
+"""python train/nano.py [sets|vision|tokenizer|words|sft|pack …]: how `nano` was made; all but words resume.
 
 sets: simulate 500 clips of each physics family and 150 of each robot-arm task; vision: pre-train the encoder on state
 read-outs (train/vision_nano.yaml); tokenizer: learn the vocabulary from the questions and answers; words: teach the

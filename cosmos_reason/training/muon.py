@@ -1,8 +1,8 @@
 """Muon for the decoder's matrices, AdamW for everything else, as one optimiser.
 
 Muon (Keller Jordan et al., 2024) steps along the momentum with its singular values set to about one, so that rare
-directions (a colour, a place) move as fast as common ones. On notes about frames it needs 2.5 times fewer steps than
-AdamW (docs/log.md). `torch.optim.Muon` multiplies in bfloat16, which CPUs without it emulate ten times slower; here the
+directions (a colour, a place) move as fast as common ones. On notes about frames it needs far fewer steps than AdamW
+(docs/log.md). `torch.optim.Muon` multiplies in bfloat16, which CPUs without it emulate ten times slower; here the
 iteration runs in the matrix's own precision.
 """
 

@@ -1,6 +1,6 @@
 """Dense supervision of the decoder: what stands where in every frame, in words, read from the simulator's state.
 
-A question gives the decoder one or two facts to find in a clip; a clip's notes give it a hundred. Two kinds of rows,
+A question gives the decoder one or two facts to find in a clip; a clip's notes give it some sixty. Two kinds of rows,
 half of each: a note after every frame ("green capsule left low goes right;" for what is in view), or the frames alone
 and then the course of every object, from its first place to its last ("green capsule left low, right low goes right;").
 Objects come in random order, so that no note follows from the one before.
@@ -96,7 +96,9 @@ class NoteRows:
                 seen = courses(read_timeline(path), store.frames(ref).times_s_T)
                 self._clips += [(ref, seen)] if seen else []
         if not self._clips:
-            raise UserError("note_rows: none of the clips has a timeline (timelines/CLIP.json beside videos/)")
+            raise UserError(
+                "note_rows: none of the clips has a timeline (timelines/CLIP.json beside videos/); set it to 0"
+            )
         self._store, self._tokenizer, self._per_frame, self._seed = store, tokenizer, tokens_per_frame, seed
         self._epoch, self._order = -1, np.zeros(0, dtype=np.int64)
 

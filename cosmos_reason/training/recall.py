@@ -21,7 +21,7 @@ from cosmos_reason.errors import UserError
 from cosmos_reason.text.chat import statements
 from cosmos_reason.types import LETTERS, Sample, Tokens
 
-TOKENS = 112  # a row at most
+TOKENS = 112  # a row at most, unless its first look is longer
 _PHRASES = re.compile(r" (So: .+\. Asked: .+) (yes|no)$")
 
 
@@ -37,7 +37,9 @@ class RecallRows:
                 pairs[sample.template].append((phrases[1], phrases[2]))
         self._pairs = list(pairs.values())
         if not self._options and not self._pairs:
-            raise UserError("recall_rows: no choice question and no thought that ends in two phrases in the sets")
+            raise UserError(
+                "recall_rows: the sets have no choice question and no thought that ends in two phrases; set it to 0"
+            )
 
     def row(self, position: int) -> tuple[Tokens, int]:
         """Tokens of the row at this position; there is no clip, hence −1."""

@@ -1,6 +1,7 @@
 """Supervised fine-tuning: `cosmos-reason sft train/sft_nano.yaml`.
 
-sets -> frame store -> (frozen encoder: features cached once) -> rows -> loss on assistant tokens -> model.
+sets -> frame store -> (frozen encoder: features cached once) -> rows of questions, notes and recall -> loss on what
+the assistant says -> model.
 The loop below is the whole recipe; each step it calls stands in a file of its own.
 """
 
@@ -86,9 +87,11 @@ def finetune(recipe: SFTRecipe) -> Path:
     accelerator.print(f"{usable} questions on {len(store.rows)} clips, {len(samples) - usable} on undecodable ones")
     pictures = Pictures(model, store, recipe)
     sources = row_sources(recipe, samples, store, tokenizer, model.tokens_per_frame)
-    optimiser = {"adamw": adamw, "muon": muon}[recipe.optimizer](model, recipe.lr, recipe.weight_decay)
-    model, optimizer = accelerator.prepare(model.train(), optimiser)
+    made = {"adamw": adamw, "muon": muon}[recipe.optimizer](model, recipe.lr, recipe.weight_decay)
+    model, optimizer = accelerator.prepare(model.train(), made)
     done = resume(accelerator, recipe.out)
+    # Sets the tokenizer's flags before several threads share it: setting them while another encodes is an error.
+    tokenizer([""], add_special_tokens=False, split_special_tokens=True)
     forget_after(recipe.out, done)
     with RunLog(recipe.out, "sft", recipe.steps, done) as log:
         streams = [batches(rows, n, tokenizer.pad_token_id, done, recipe.steps) for rows, n in sources.values()]

@@ -18,12 +18,13 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from cosmos_reason.backends.local import load_model, save_model
+from cosmos_reason.errors import UserError
 from cosmos_reason.model.vlm import HybridVLM
 from cosmos_reason.simulate.dataset import read_timeline, timeline_path, training_set
 from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.training.frames import FrameStore, clip_key
 from cosmos_reason.training.notes import place
-from cosmos_reason.training.run import Recipe, RunLog, cosine, order, set_lr
+from cosmos_reason.training.run import Recipe, RunLog, cosine, forget_after, order, set_lr
 from cosmos_reason.training.sft import cached_features
 from cosmos_reason.types import Sample, Timeline
 
@@ -50,9 +51,10 @@ def train(recipe: WordsRecipe) -> Path:
     features = cached_features(model, store, recipe.cache)
     rows, ids_NTSW = words_of(samples, store, tokenizer, model.tokens_per_frame)
     mixed = np.random.default_rng(0).permutation(len(rows))
-    held = len(rows) - min(recipe.held_out_clips, len(rows) // 10)
+    held = len(rows) - min(recipe.held_out_clips, max(1, len(rows) // 10))
     optimizer = torch.optim.AdamW(model.projector.parameters(), recipe.lr, weight_decay=recipe.weight_decay)
     clips = order(held, recipe.seed)
+    forget_after(recipe.out, 0)
     with RunLog(recipe.out, "words", recipe.steps) as log:
         for step in range(recipe.steps):
             picks = mixed[[next(clips) for _ in range(recipe.batch_clips)]]
@@ -89,7 +91,8 @@ def word_loss(model: HybridVLM, features: np.ndarray, ids_NTSW: np.ndarray) -> t
         allowed = torch.arange(ids_PW.shape[1]) < counts
         hits = ((nearest[:, :, None] == ids_PW[filled_P][:, None, :]) & allowed[:, :, None]).any(2)
         found = float(hits.sum() / counts.sum().clamp(min=1))
-    return error_P[filled_P].mean() + error_P[~filled_P].mean(), found
+    parts = [error_P[at].sum() / at.sum().clamp(min=1) for at in (filled_P, ~filled_P)]
+    return parts[0] + parts[1], found
 
 
 def words_of(
@@ -103,6 +106,8 @@ def words_of(
         if (path := timeline_path(ref)).is_file():
             rows.append(store.row(ref))
             ids.append(places_of(read_timeline(path), store.frames(ref).times_s_T, tokenizer, tokens, known))
+    if not rows:
+        raise UserError("words: none of the clips has a timeline (timelines/CLIP.json beside videos/)")
     return np.array(rows), np.stack(ids)
 
 
@@ -112,9 +117,10 @@ def places_of(
 ) -> np.ndarray:  # fmt: skip
     """(T, S, W) ids: name and place of the object that covers most of each cell of the grid, −1 where there is none."""
     side = int(tokens**0.5)
+    assert side * side == tokens, f"{tokens} tokens a frame are no square grid"
     edges = np.linspace(0, 1000, side + 1)
     at_T = np.abs(timeline.times_s_T[None, :] - times_s_T[:, None]).argmin(axis=1)
-    ids = np.full((len(at_T), tokens, WORDS), -1, dtype=np.int16)
+    ids = np.full((len(at_T), tokens, WORDS), -1, dtype=np.int32)
     covered = np.full((len(at_T), side, side), 0.05)  # a share of the cell below which it stays empty
     for track in timeline.objects:
         for t, frame in enumerate(at_T):
@@ -129,7 +135,7 @@ def places_of(
                 known[text] = tokenizer(text, add_special_tokens=False)["input_ids"][:WORDS]
             wins = share > covered[t]
             covered[t][wins] = share[wins]
-            words = np.full(WORDS, -1, dtype=np.int16)
+            words = np.full(WORDS, -1, dtype=np.int32)
             words[: len(known[text])] = known[text]
             ids[t][wins.flatten()] = words
     return ids

@@ -67,5 +67,5 @@ def test_both_kinds_take_turns_and_rows_depend_on_position_alone(tokenizer):
 
 
 def test_a_set_without_such_questions_is_refused(tokenizer):
-    with pytest.raises(UserError, match="recall_rows: no choice question"):
+    with pytest.raises(UserError, match="recall_rows: the sets have no choice question"):
         RecallRows([PLAIN], tokenizer, seed=0)
