@@ -101,15 +101,15 @@ def weights(folder):
     return HybridVLM.from_pretrained(folder).state_dict()
 
 
-@pytest.mark.parametrize("freeze", [True, False])
-def test_a_stopped_run_ends_as_if_it_had_not_stopped(start, clips, tmp_path, freeze, monkeypatch):
-    whole = finetune(recipe(start, clips, tmp_path / "whole", freeze_vision=freeze))
-    stopped = recipe(start, clips, tmp_path / "stopped", freeze_vision=freeze)
+@pytest.mark.parametrize("changes", [{}, {"freeze_vision": False}, {"optimizer": "muon", "recall_rows": 2}])
+def test_a_stopped_run_ends_as_if_it_had_not_stopped(start, clips, tmp_path, changes, monkeypatch):
+    whole = finetune(recipe(start, clips, tmp_path / "whole", **changes))
+    stopped = recipe(start, clips, tmp_path / "stopped", **changes)
     real, calls = sft.loss_of, []
 
     def dies(*args):
         calls.append(1)
-        if len(calls) == 5:  # two steps after the checkpoint of step 3
+        if len(calls) == 5 * (2 if "recall_rows" in changes else 1):  # two steps after the checkpoint of step 3
             raise KeyboardInterrupt
         return real(*args)
 
