@@ -181,6 +181,10 @@ class Timeline:
     facts: Mapping[str, Fact] = field(default_factory=dict)  # e.g. {"outcome": "falls", "reversed": False}
     caption: str = ""  # dense description made from state
 
+    def nearest(self, times_s_T: np.ndarray) -> np.ndarray:
+        """Indices (T,) of the states nearest to these times."""
+        return np.abs(self.times_s_T[None, :] - times_s_T[:, None]).argmin(axis=1)
+
 
 @dataclass(frozen=True)
 class Clip:

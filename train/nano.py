@@ -1,9 +1,9 @@
-"""python train/nano.py [sets|vision|tokenizer|words|sft|pack …]: how `nano` was made; all but words resume.
+"""python train/nano.py [sets|tokenizer|vision|base|sft …]: how `nano` was made; every stage resumes.
 
-sets: simulate 500 clips of each physics family and 150 of each robot-arm task; vision: pre-train the encoder on state
-read-outs (train/vision_nano.yaml); tokenizer: learn the vocabulary from the questions and answers; words: teach the
-projector the decoder's words (train/words_nano.yaml); sft: fine-tune (train/sft_nano.yaml); pack: weights in bfloat16,
-time constants in float32 -> cosmos_reason/assets/nano.
+sets: simulate 500 clips of each physics family and 150 of each robot-arm task; tokenizer: learn the vocabulary from the
+questions, answers and notes; vision: pre-train encoder and projector on the state (train/vision_nano.yaml); base: teach
+the decoder to see and to look back (train/base_nano.yaml); sft: fine-tune it on questions (train/sft_nano.yaml). The
+last two end as cosmos_reason/assets/nano-base and nano: weights in bfloat16, time constants in float32.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cosmos_reason.simulate.manipulation_tasks import TASKS
 from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.text.answer import gold_completion, instruction
 from cosmos_reason.text.chat import SYSTEM
-from cosmos_reason.training import sft, words
+from cosmos_reason.training import sft
 from cosmos_reason.training.notes import courses
 from cosmos_reason.training.vision import VisionRecipe, pretrain
 
@@ -48,26 +48,25 @@ def corpus() -> Iterator[str]:
         for path in sorted(clips):
             timeline = read_timeline(path)
             for course in courses(timeline, timeline.times_s_T[::2]):
-                yield course.whole + "".join(course.at(t) for t, place in enumerate(course.places) if place)
+                yield course.whole + "".join(course.at(t) + ";" for t, place in enumerate(course.places) if place)
 
 
-def pack() -> None:
-    """The shipped folder."""
-    model, tokenizer = load_model("runs/nano/sft/final")
+def pack(run: str, name: str) -> None:
+    """A shipped folder."""
+    model, tokenizer = load_model(f"runs/nano/{run}/final")
     assert tokenizer is not None, "fine-tuning saves its tokenizer"
-    for name, parameter in model.named_parameters():
-        if name.rsplit(".", 1)[-1] not in model._keep_in_fp32_modules_strict:  # time constants, which bf16 would shift
+    for path, parameter in model.named_parameters():
+        if path.rsplit(".", 1)[-1] not in model._keep_in_fp32_modules_strict:  # time constants, which bf16 would shift
             parameter.data = parameter.data.to(torch.bfloat16)
-    save_model(model, tokenizer, Path("cosmos_reason/assets/nano"))
+    save_model(model, tokenizer, Path("cosmos_reason/assets") / name)
 
 
 STEPS = {
     "sets": sets,
-    "vision": lambda: pretrain(config.load(Path("train/vision_nano.yaml"), VisionRecipe)),
     "tokenizer": lambda: tokenizers.train(corpus(), VOCABULARY, Path("runs/nano/tokenizer")),
-    "words": lambda: words.train(config.load(Path("train/words_nano.yaml"), words.WordsRecipe)),
-    "sft": lambda: sft.main("train/sft_nano.yaml"),
-    "pack": pack,
+    "vision": lambda: pretrain(config.load(Path("train/vision_nano.yaml"), VisionRecipe)),
+    "base": lambda: (sft.main("train/base_nano.yaml"), pack("base", "nano-base")),
+    "sft": lambda: (sft.main("train/sft_nano.yaml"), pack("sft", "nano")),
 }
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Our hybrid models on this machine: `nano` from the package, or a folder that training wrote.
+"""Our hybrid models on this machine: `nano` and `nano-base` from the package, or a folder that training wrote.
 
 folder -> (model, tokenizer) -> Tokens -> features -> generate -> Completion.
 """
@@ -24,7 +24,7 @@ from cosmos_reason.text.chat import render
 from cosmos_reason.types import Completion, Frames, Prompt
 from cosmos_reason.video import FrameSpec, pad_to_multiple
 
-SHIPPED = ("nano",)
+SHIPPED = ("nano", "nano-base")  # the latter sees, but was never asked anything: where fine-tuning may start
 
 
 def model_folder(name: str) -> Path:

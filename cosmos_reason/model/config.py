@@ -124,6 +124,7 @@ class VisionConfig(PreTrainedConfig):
 
     image_size: int = 64
     num_channels: int = 3
+    stem_frames: int = 1  # frames the stem sees at once: the frame itself and those before it; 2 or more show motion
     stem: str = "conv"
     patch_size: int = 8  # of either stem; the convolutional one has stride 2 · 2 · 2
     stem_norm: bool = True  # GroupNorm after each stride-2 convolution but the last
@@ -143,6 +144,8 @@ class VisionConfig(PreTrainedConfig):
             raise UserError(f'stem: wanted "patch" or "conv", got {self.stem!r}')
         if self.stem == "conv" and self.patch_size != 8:
             raise UserError(f"patch_size: the conv stem reduces by 8, got {self.patch_size}; set 8 or take stem patch")
+        if self.stem_frames < 1:
+            raise UserError(f"stem_frames: wanted 1 or more, got {self.stem_frames}")
         _divides("patch_size × downsample", self.patch_size * self.downsample, "image_size", self.image_size)
         _divides("num_attention_heads", self.num_attention_heads, "hidden_size", self.hidden_size)
         self.image_mean, self.image_std = tuple(self.image_mean), tuple(self.image_std)
@@ -152,6 +155,11 @@ class VisionConfig(PreTrainedConfig):
     def grid(self) -> int:
         """Patches along one side."""
         return self.image_size // self.patch_size
+
+    @property
+    def stem_channels(self) -> int:
+        """Channels of the encoder's input."""
+        return self.num_channels * self.stem_frames
 
     @property
     def tokens_per_frame(self) -> int:

@@ -25,7 +25,12 @@ def nano() -> HybridVLMConfig:
         n_groups=1,
     )
     vision = VisionConfig(
-        hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=384, layer_scale_init=1.0
+        stem_frames=2,
+        hidden_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=384,
+        layer_scale_init=1.0,
     )
     return HybridVLMConfig(text_config=text, vision_config=vision, projector_size=384)
 

@@ -81,12 +81,13 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
         assert isinstance(value, nn.Embedding), f"wanted an embedding table, got {type(value).__name__}"
         self.backbone.embeddings = value
 
-    def normalise(self, pixels_FHWC: Tensor) -> Tensor:
-        """uint8 frames of the encoder's size (F, H, W, C) -> float32 (F, C, H, W)."""
-        return vision.normalise(pixels_FHWC, self.config.vision_config)
+    def normalise(self, pixels_NTHWC: Tensor) -> Tensor:
+        """uint8 clips of the encoder's size (N, T, H, W, C) -> float32 (N · T, C, H, W) as the encoder takes them."""
+        pixels = vision.with_past(pixels_NTHWC, self.config.vision_config)
+        return vision.normalise(pixels.flatten(0, 1), self.config.vision_config)
 
     def preprocess(self, pixels_THWC: np.ndarray | Tensor) -> Tensor:
-        """uint8 frames of any size -> float32 (T, C, H, W) as the encoder takes them."""
+        """uint8 frames of one video, any size -> float32 (T, C, H, W) as the encoder takes them."""
         return vision.preprocess(pixels_THWC, self.config.vision_config)
 
     def encode_frames(self, pixels_FCHW: Tensor) -> Tensor:

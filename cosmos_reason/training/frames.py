@@ -23,7 +23,8 @@ import numpy as np
 from PIL import Image
 
 from cosmos_reason.errors import DataError, UserError
-from cosmos_reason.types import Frames, Sample, VideoRef
+from cosmos_reason.simulate.dataset import read_timeline, timeline_path
+from cosmos_reason.types import Frames, Sample, Timeline, VideoRef
 from cosmos_reason.video import FrameSpec, decode_in_process, pad_to_multiple
 
 MAX_FAILED_SHARE = 0.02  # a run stops when more of its clips than this cannot be decoded
@@ -52,6 +53,12 @@ def _decode_one(task: tuple[VideoRef, int, int]) -> tuple[np.ndarray, np.ndarray
         return str(error)
     frames = pad_to_multiple(frames, count)  # a shorter clip repeats its last frame: rows of a store have one shape
     return resize_frames(frames.pixels_THWC, size), frames.times_s_T
+
+
+def told_clips(samples: Iterable[Sample], store: FrameStore) -> list[tuple[VideoRef, Timeline]]:
+    """The whole clips of the store beside which a timeline lies, each once, with that timeline."""
+    refs = {clip_key(s.video): s.video for s in samples if s.video in store and s.video.end_s is None}
+    return [(ref, read_timeline(path)) for ref in refs.values() if (path := timeline_path(ref)).is_file()]
 
 
 @dataclass(frozen=True)

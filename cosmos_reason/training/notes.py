@@ -17,10 +17,9 @@ import numpy as np
 from transformers import PreTrainedTokenizerFast
 
 from cosmos_reason.errors import UserError
-from cosmos_reason.simulate.dataset import read_timeline, timeline_path
 from cosmos_reason.text.chat import annotated
-from cosmos_reason.training.frames import FrameStore, clip_key
-from cosmos_reason.types import Sample, Timeline, Tokens, VideoRef
+from cosmos_reason.training.frames import FrameStore, told_clips
+from cosmos_reason.types import ObjectTrack, Sample, Timeline, Tokens, VideoRef
 
 STILL_XY = 12.0  # an object that shifts less between two frames stands still; a pixel of 64×64 is 16 wide
 _THIRDS = (400.0, 600.0)
@@ -35,8 +34,8 @@ class Course:
     motions: tuple[str, ...]
 
     def at(self, frame: int) -> str:
-        """The object's part of the note after a frame."""
-        return f" {self.name} {self.places[frame]}{self.motions[frame]};"
+        """What the object is, where it is and how it moves in a frame."""
+        return f" {self.name} {self.places[frame]}{self.motions[frame]}"
 
     @property
     def whole(self) -> str:
@@ -49,18 +48,16 @@ class Course:
 
 def courses(timeline: Timeline, times_s_T: np.ndarray) -> list[Course]:
     """Every object that is seen in one of the frames nearest to these times."""
-    at_T = np.abs(timeline.times_s_T[None, :] - times_s_T[:, None]).argmin(axis=1)
-    found = []
-    for track in timeline.objects:
-        seen_T, centre_T2 = track.visible_T[at_T], track.centre_xy_T2[at_T]
-        if not seen_T.any():
-            continue
-        places = tuple(place(*xy) if seen else "" for xy, seen in zip(centre_T2, seen_T, strict=True))
-        steps = np.diff(centre_T2, axis=0)
-        in_view = zip(steps, seen_T, seen_T[1:], strict=False)
-        motions = ("", *(_motion(*step) if a and b else "" for step, a, b in in_view))
-        found.append(Course(track.name, places, motions))
-    return found
+    found = (course(track, timeline.nearest(times_s_T)) for track in timeline.objects)
+    return [seen for seen in found if any(seen.places)]
+
+
+def course(track: ObjectTrack, at_T: np.ndarray) -> Course:
+    """One object at these states of its timeline."""
+    seen_T, centre_T2 = track.visible_T[at_T], track.centre_xy_T2[at_T]
+    places = tuple(place(*xy) if seen else "" for xy, seen in zip(centre_T2, seen_T, strict=True))
+    in_view = zip(np.diff(centre_T2, axis=0), seen_T, seen_T[1:], strict=False)
+    return Course(track.name, places, ("", *(_motion(*step) if a and b else "" for step, a, b in in_view)))
 
 
 def place(x: float, y: float) -> str:
@@ -89,12 +86,8 @@ class NoteRows:
         tokens_per_frame: int,
         seed: int,
     ) -> None:
-        refs = {clip_key(s.video): s.video for s in samples if s.video in store and s.video.end_s is None}
-        self._clips: list[tuple[VideoRef, list[Course]]] = []
-        for ref in refs.values():
-            if (path := timeline_path(ref)).is_file():
-                seen = courses(read_timeline(path), store.frames(ref).times_s_T)
-                self._clips += [(ref, seen)] if seen else []
+        told = ((ref, courses(t, store.frames(ref).times_s_T)) for ref, t in told_clips(samples, store))
+        self._clips: list[tuple[VideoRef, list[Course]]] = [(ref, seen) for ref, seen in told if seen]
         if not self._clips:
             raise UserError(
                 "note_rows: none of the clips has a timeline (timelines/CLIP.json beside videos/); set it to 0"
@@ -116,5 +109,5 @@ class NoteRows:
             after = "".join(seen[i].whole for i in rng.permutation(len(seen)))
         else:
             for t in range(len(notes)):
-                notes[t] = "".join(seen[i].at(t) for i in rng.permutation(len(seen)) if seen[i].places[t])
+                notes[t] = "".join(seen[i].at(t) + ";" for i in rng.permutation(len(seen)) if seen[i].places[t])
         return annotated(frames, notes, after, self._tokenizer, self._per_frame), self._store.row(ref)

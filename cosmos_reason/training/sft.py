@@ -54,7 +54,7 @@ class SFTRecipe(Recipe):
     templates: tuple[str, ...] = ()  # only these questions; default: all
     freeze_vision: bool = True
     steps: int = 3000
-    batch_size: int = 24
+    batch_size: int = 24  # rows of questions a step
     questions_per_row: int = 2
     note_rows: int = 0  # clips a step whose frames are described in words from the simulator's state
     recall_rows: int = 0  # rows of text a step that only practise getting from the end of a thought to the answer
@@ -136,12 +136,16 @@ def row_sources(
     recipe: SFTRecipe, samples: list[Sample], store: FrameStore, tokenizer: PreTrainedTokenizerFast, per_frame: int
 ) -> dict[str, tuple[Rows, int]]:
     """What a step learns from, by the name of its loss: rows of one kind and how many of them."""
-    questions = RowMaker(samples, store, tokenizer, per_frame, recipe.questions_per_row, recipe.seed, recipe.max_tokens)
-    sources: dict[str, tuple[Rows, int]] = {"loss": (questions, recipe.batch_size)}
+    sources: dict[str, tuple[Rows, int]] = {}
+    if recipe.batch_size:
+        asked = recipe.questions_per_row, recipe.seed, recipe.max_tokens
+        sources["loss"] = RowMaker(samples, store, tokenizer, per_frame, *asked), recipe.batch_size
     if recipe.note_rows:
         sources["note_loss"] = NoteRows(samples, store, tokenizer, per_frame, recipe.seed), recipe.note_rows
     if recipe.recall_rows:
         sources["recall_loss"] = RecallRows(samples, tokenizer, recipe.seed), recipe.recall_rows
+    if not sources:
+        raise UserError("batch_size, note_rows and recall_rows are all 0: nothing to learn from; set one of them")
     return sources
 
 
@@ -159,7 +163,7 @@ class Pictures:
         """(B · T, S, D) encoder features of these clips, frames in order."""
         if self._features is not None:
             return torch.from_numpy(self._features[clips_B]).flatten(0, 1)
-        pixels = torch.from_numpy(self._store.pixels_NTHWC[clips_B]).flatten(0, 1)
+        pixels = torch.from_numpy(self._store.pixels_NTHWC[clips_B])
         return self._model.encode_frames(self._model.normalise(pixels))
 
 
@@ -183,7 +187,7 @@ def encode_all(model: HybridVLM, store: FrameStore, path: Path, batch: int = 32)
     out: np.memmap | None = None
     for first in track(range(0, count, batch), "encoding clips"):
         pixels = torch.from_numpy(np.array(store.pixels_NTHWC[first : min(first + batch, count)]))
-        features = model.encode_frames(model.normalise(pixels.flatten(0, 1))).unflatten(0, pixels.shape[:2])
+        features = model.encode_frames(model.normalise(pixels)).unflatten(0, pixels.shape[:2])
         if out is None:
             shape = (count, *features.shape[1:])
             out = np.lib.format.open_memmap(partial, mode="w+", dtype=np.float16, shape=shape)

@@ -1,15 +1,15 @@
-"""Pre-train the vision encoder on state read-outs: frames -> features -> what stands where, for every frame.
+"""Pre-train encoder and projector on the simulator's state: frames -> features -> what stands where and how it moves.
 
-Answers of one word do not teach a small encoder to see; a dense read-out of the simulator's state does. A slot is a
-colour ("red") or, in manipulation, a role ("gripper"). For each slot of each frame a small head, thrown away after
-training, reads from the encoder's tokens whether the object is visible, its box and its shape.
+Answers of one word do not teach a small encoder to see; a dense read-out of the state does. Two at once: the projector
+writes the decoder's words into every place (`words.py`), and a small head, thrown away after training, reads for each
+slot of each frame whether the object is visible, its box and its shape. A slot is a colour ("red") or, in manipulation,
+a role ("gripper").
 
-F frames, S tokens a frame, D width, K slots, 4 box corners (0..1).
+F frames, S tokens a frame, D width, K slots, W words, 4 box corners (0..1).
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,15 +21,21 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import PreTrainedTokenizerFast
 
+from cosmos_reason.backends.local import save_model
+from cosmos_reason.errors import UserError
+from cosmos_reason.model.config import HybridVLMConfig
 from cosmos_reason.model.sizes import build
+from cosmos_reason.model.vision import normalise
 from cosmos_reason.model.vlm import HybridVLM
-from cosmos_reason.simulate.dataset import read_timeline, timeline_path, training_set
-from cosmos_reason.training.frames import FrameStore, clip_key
+from cosmos_reason.simulate.dataset import training_set
+from cosmos_reason.text import tokenizer as tokenizers
+from cosmos_reason.training.frames import FrameStore, told_clips
+from cosmos_reason.training.muon import muon
 from cosmos_reason.training.run import (
     Recipe,
     RunLog,
-    adamw,
     cosine,
     forget_after,
     order,
@@ -39,15 +45,18 @@ from cosmos_reason.training.run import (
     save_checkpoint,
     set_lr,
 )
+from cosmos_reason.training.words import places_of, word_loss
 from cosmos_reason.types import ObjectTrack, Sample, Timeline
+
+
+_WORDS = 4.0  # weight of the word loss; it starts at about 1
 
 
 class VisionRecipe(Recipe):
     """`train/vision_nano.yaml`, typed."""
 
     size: str = "nano"
-    frames: int = 8
-    image_size: int = 64
+    tokenizer: Path
     steps: int = 1200
     batch_frames: int = 192
     held_out_clips: int = 200
@@ -82,6 +91,7 @@ class Truth(NamedTuple):
     visible_FK: Tensor  # float, 1 where the slot's object can be seen
     box_FK4: Tensor  # float, 0..1, clipped to the picture
     shape_FK: Tensor  # int64, index into Slots.shapes, −1 where there is nothing to read
+    words_FSW: Tensor  # int64, token ids of each place, −1 for none
 
 
 class Readout(nn.Module):
@@ -110,7 +120,7 @@ class Readout(nn.Module):
 
 def truth_of(timeline: Timeline, times_s_T: np.ndarray, slots: Slots) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """State at the frames nearest to `times_s_T`: visible (T, K), box (T, K, 4) and shape (T, K) as NumPy arrays."""
-    at_T = np.abs(timeline.times_s_T[None, :] - times_s_T[:, None]).argmin(axis=1)
+    at_T = timeline.nearest(times_s_T)
     count, K = len(times_s_T), len(slots.names)
     visible, box, shape = np.zeros((count, K)), np.zeros((count, K, 4)), np.full((count, K), -1)
     for track in timeline.objects:
@@ -148,40 +158,69 @@ def readout_loss(read: tuple[Tensor, Tensor, Tensor], truth: Truth) -> tuple[Ten
 class ClipStates:
     """Frames and truths of a simulated set, by clip."""
 
-    def __init__(self, samples: Sequence[Sample], store: FrameStore, slots: Slots | None) -> None:
-        refs = list({clip_key(s.video): s.video for s in samples if s.video in store}.values())
+    def __init__(
+        self, samples: Sequence[Sample], store: FrameStore, tokenizer: PreTrainedTokenizerFast, config: HybridVLMConfig
+    ) -> None:
+        told = told_clips(samples, store)
+        if not told:
+            raise UserError("vision: none of the clips has a timeline (timelines/CLIP.json beside videos/)")
         # Shuffled, so that the clips held out at the end are of every family and set.
-        refs = [refs[i] for i in np.random.default_rng(0).permutation(len(refs))]
-        timelines = [read_timeline(timeline_path(ref)) for ref in refs]
-        self.slots = slots or Slots.collect(timelines)
-        self.rows = np.array([store.row(ref) for ref in refs])
-        truths = [truth_of(t, store.times_s_NT[row], self.slots) for t, row in zip(timelines, self.rows, strict=True)]
-        self.visible, self.box, self.shape = (np.stack(part) for part in zip(*truths, strict=True))
-        self.pixels = store.pixels_NTHWC
+        told = [told[i] for i in np.random.default_rng(0).permutation(len(told))]
+        self.slots = Slots.collect([timeline for _, timeline in told])
+        self.rows = np.array([store.row(ref) for ref, _ in told])
+        self._store, self._config, known = store, config.vision_config, dict[str, list[int]]()
+        truths = []
+        for (_, timeline), row in zip(told, self.rows, strict=True):
+            times_s_T = store.times_s_NT[row]
+            words = places_of(timeline, times_s_T, tokenizer, self._config.tokens_per_frame, known)
+            truths.append((*truth_of(timeline, times_s_T, self.slots), words))
+        self.visible, self.box, self.shape, self.words = (np.stack(part) for part in zip(*truths, strict=True))
 
     def batch(self, picks: np.ndarray) -> tuple[Tensor, Truth]:
-        """Frames picked by clip · T + frame: pixels (F, H, W, C) uint8 and their truth."""
+        """Frames picked by clip · T + frame: what the encoder takes (F, C, H, W) and their truth."""
         clip, frame = np.divmod(picks, self.visible.shape[1])
-        pixels = torch.from_numpy(self.pixels[self.rows[clip], frame])
-        visible, box, shape = (torch.from_numpy(a[clip, frame]) for a in (self.visible, self.box, self.shape))
-        return pixels, Truth(visible.float(), box.float(), shape.long())
+        past = [self._store.pixels_NTHWC[self.rows[clip], np.maximum(frame - k, 0)] for k in range(self._config.stem_frames)]
+        pixels = normalise(torch.from_numpy(np.concatenate(past, axis=-1)), self._config)
+        visible, box, shape, words = (
+            torch.from_numpy(a[clip, frame]) for a in (self.visible, self.box, self.shape, self.words)
+        )
+        return pixels, Truth(visible.float(), box.float(), shape.long(), words.long())
+
+
+class Pretraining(nn.Module):
+    """Encoder, projector and read-out head, and the loss of a batch through all three."""
+
+    def __init__(self, model: HybridVLM, slots: Slots) -> None:
+        super().__init__()
+        self.vision, self.projector = model.vision, model.projector
+        self.head = Readout(slots, model.config.vision_config.feature_size, model.tokens_per_frame)
+        # The decoder's embeddings are what the projector writes in; they do not learn here.
+        self.register_buffer("table_VD", model.get_input_embeddings().weight.detach(), persistent=False)
+        self._empty_id = model.config.video_token_id
+
+    def forward(self, pixels_FCHW: Tensor, truth: Truth) -> tuple[Tensor, dict[str, float]]:
+        """Loss and metrics."""
+        features_FSE = self.vision(pixels_FCHW)
+        loss, metrics = readout_loss(self.head(features_FSE), truth)
+        places = self.projector(features_FSE).flatten(0, 1), truth.words_FSW.flatten(0, 1)
+        words, found = word_loss(*places, self.table_VD, self._empty_id)
+        return loss + _WORDS * words, {**metrics, "words_found": found, "word_error": float(words.detach())}
 
 
 def pretrain(recipe: VisionRecipe) -> Path:
-    """Train the encoder of a fresh model of the named size; the folder of the saved model."""
+    """Train encoder and projector of a fresh model of the named size; the folder of the saved model."""
     accelerator = Accelerator(mixed_precision=precision(recipe.precision), cpu=not torch.cuda.is_available())
     torch.manual_seed(recipe.seed)
     samples = [sample for folder in recipe.train_sets for sample in training_set(folder)]
     same_run(recipe.out, recipe, sorted({sample.video.path for sample in samples}))
-    store = FrameStore.build(samples, recipe.cache, recipe.frames, recipe.image_size)
-    states = ClipStates(samples, store, None)
-    held = (len(states.rows) - min(recipe.held_out_clips, len(states.rows) // 10)) * recipe.frames
-    model = build(recipe.size)
-    with torch.no_grad():
-        tokens, width = model.encode_frames(model.normalise(states.batch(np.arange(1))[0])).shape[1:]
-    head = Readout(states.slots, width, tokens)
-    trained = nn.ModuleDict({"vision": model.vision, "head": head})
-    trained, optimizer = accelerator.prepare(trained, adamw(trained, recipe.lr, recipe.weight_decay))
+    model, tokenizer = build(recipe.size), tokenizers.load(recipe.tokenizer)
+    model.reset_language(len(tokenizer))
+    frames = model.config.video_frames
+    store = FrameStore.build(samples, recipe.cache, frames, model.config.vision_config.image_size)
+    states = ClipStates(samples, store, tokenizer, model.config)
+    held = (len(states.rows) - min(recipe.held_out_clips, len(states.rows) // 10)) * frames
+    trained = Pretraining(model, states.slots)
+    trained, optimizer = accelerator.prepare(trained, muon(trained, recipe.lr, recipe.weight_decay))
     done = resume(accelerator, recipe.out)
     forget_after(recipe.out, done)
     with RunLog(recipe.out, "vision", recipe.steps, done) as log:
@@ -190,8 +229,7 @@ def pretrain(recipe: VisionRecipe) -> Path:
             pixels, truth = states.batch(np.array([next(ids) for _ in range(recipe.batch_frames)]))
             set_lr(optimizer, cosine(step, recipe.steps, recipe.lr, recipe.warmup))
             with accelerator.autocast():
-                read = head(model.encode_frames(model.normalise(pixels)))
-            loss, metrics = readout_loss(read, truth)
+                loss, metrics = trained(pixels, truth)
             if not torch.isfinite(loss):
                 raise FloatingPointError(
                     f"loss is {float(loss)} at step {step + 1}; lower lr ({recipe.lr}) or set precision: fp32"
@@ -204,14 +242,14 @@ def pretrain(recipe: VisionRecipe) -> Path:
             if (step + 1) % recipe.log_every == 0:
                 log.metrics(step + 1, {"loss": float(loss.detach()), **metrics})
             if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
-                log.metrics(step + 1, held_out_metrics(model, head, states, held, accelerator))
+                log.metrics(step + 1, held_out_metrics(trained, states, held, accelerator))
                 save_checkpoint(accelerator, recipe.out, step + 1, recipe.keep)
-    return save_model(model, states.slots, recipe.out)
+    return save_model(model, tokenizer, recipe.out / "final")
 
 
 @torch.no_grad()
 def held_out_metrics(
-    model: HybridVLM, head: Readout, states: ClipStates, first: int, accelerator: Accelerator
+    trained: Pretraining, states: ClipStates, first: int, accelerator: Accelerator
 ) -> dict[str, float]:
     """Read-out accuracies on the clips kept out of training."""
     total = len(states.rows) * states.visible.shape[1]
@@ -220,14 +258,6 @@ def held_out_metrics(
     for part in picks:
         pixels, truth = states.batch(part)
         with accelerator.autocast():
-            read = head(model.encode_frames(model.normalise(pixels)))
-        sums.update(readout_loss(read, truth)[1])
+            sums.update(trained(pixels, truth)[1])
     return {f"held_out_{name}": value / len(picks) for name, value in sums.items()}
 
-
-def save_model(model: HybridVLM, slots: Slots, out: Path) -> Path:
-    """Save the whole model (its language part still untrained) and the slots that were read."""
-    folder = out / "final"
-    model.save_pretrained(folder)
-    (folder / "readout_slots.json").write_text(json.dumps({"names": slots.names, "shapes": slots.shapes}))
-    return folder

@@ -11,7 +11,7 @@ from PIL import Image
 
 from cosmos_reason.errors import UserError
 from cosmos_reason.model.config import VisionConfig
-from cosmos_reason.model.vision import VisionBlock, VisionEncoder, normalise, pixel_shuffle, preprocess
+from cosmos_reason.model.vision import VisionBlock, VisionEncoder, normalise, pixel_shuffle, preprocess, with_past
 from tests.model.twin import stirred
 
 
@@ -122,3 +122,16 @@ def test_frames_do_not_see_each_other():
     model = encoder()
     pixels = torch.randn(3, 3, 32, 32, dtype=torch.float64)
     torch.testing.assert_close(model(pixels)[1], model(pixels[1:2])[0])
+
+
+def test_the_stem_sees_the_frames_before():
+    clips = torch.arange(2 * 3, dtype=torch.uint8).view(2, 3, 1, 1, 1).expand(2, 3, 16, 16, 3)
+    seen = with_past(clips, config(stem_frames=2))[:, :, 0, 0]
+    assert seen.shape == (2, 3, 6)
+    assert seen[..., 0].tolist() == [[0, 1, 2], [3, 4, 5]] and seen[..., 3].tolist() == [[0, 0, 1], [3, 3, 4]]
+    tower = encoder(stem_frames=2)
+    frames = torch.randint(0, 256, (4, 16, 16, 3), dtype=torch.uint8)
+    changed = frames.clone()
+    changed[1] = 255 - changed[1]
+    before, after = (tower(preprocess(pixels, tower.config)) for pixels in (frames, changed))
+    assert [not torch.equal(a, b) for a, b in zip(before, after, strict=True)] == [False, True, True, False]

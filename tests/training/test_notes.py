@@ -35,13 +35,13 @@ def timeline():
 def test_places_and_motions_in_words(timeline):
     ball, box = courses(timeline, np.array([0.0, 0.25, 0.5, 0.75]))
     assert [ball.at(t) for t in range(4)] == [
-        " red ball left low;",
-        " red ball left low goes right;",
-        " red ball middle low goes right;",
-        " red ball right low goes right;",
+        " red ball left low",
+        " red ball left low goes right",
+        " red ball middle low goes right",
+        " red ball right low goes right",
     ]
     assert ball.whole == " red ball left low, right low goes right;"
-    assert box.at(1) == " blue box middle high;" and box.at(2) == " blue box middle centre falls;"
+    assert box.at(1) == " blue box middle high" and box.at(2) == " blue box middle centre falls"
     assert box.places[3] == box.motions[3] == ""  # out of sight
     assert box.whole == " blue box middle high, middle centre falls;"
 

@@ -151,7 +151,7 @@ def test_features_of_clips_that_were_made_anew_are_made_anew(start, clips, tmp_p
     draw(folder / "videos" / "0.mp4", "red")
     store = FrameStore.build(samples, cache, 2, 16)
     after = cached_features(model, store, cache)
-    live = model.encode_frames(model.normalise(torch.tensor(np.array(store.pixels_NTHWC)).flatten(0, 1)))
+    live = model.encode_frames(model.normalise(torch.tensor(np.array(store.pixels_NTHWC))))
     np.testing.assert_allclose(after, live.detach().numpy().reshape(after.shape), atol=0.01)
     changed = np.abs(np.asarray(after, np.float32) - before).max(axis=(1, 2, 3)) > 0.1
     assert changed.tolist() == [store.row(s.video) == 0 for s in samples]

@@ -1,13 +1,33 @@
 """Read-outs: what the head should say of each frame, and its loss by hand."""
 
+import json
 import math
 
+import av
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from cosmos_reason.training.vision import Readout, Slots, Truth, readout_loss, slot_name, truth_of
-from cosmos_reason.types import ObjectTrack, Timeline
+from cosmos_reason.errors import UserError
+from cosmos_reason.model import sizes
+from cosmos_reason.model.config import HybridConfig, HybridVLMConfig, VisionConfig
+from cosmos_reason.simulate.dataset import sample_to_json, timeline_to_json
+from cosmos_reason.text import tokenizer as tokenizers
+from cosmos_reason.training.vision import (
+    Readout,
+    Slots,
+    Truth,
+    VisionRecipe,
+    pretrain,
+    readout_loss,
+    slot_name,
+    truth_of,
+)
+from cosmos_reason.types import ObjectTrack, Sample, Timeline, VideoRef
+
+
+NO_WORDS = torch.full((1, 1, 1), -1)
 
 
 def track(name="red ball", colour="red", shape="ball", role="object", visible=(True, False, True)):
@@ -39,8 +59,8 @@ def test_rare_names_are_no_slots():
 
 def test_loss_by_hand():
     truth = Truth(
-        torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.0, 0.0, 0.5, 0.5], [0.0] * 4]]), torch.tensor([[1, -1]])
-    )
+        torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.0, 0.0, 0.5, 0.5], [0.0] * 4]]), torch.tensor([[1, -1]]), NO_WORDS,
+    )  # fmt: skip
     read = (torch.zeros(1, 2), torch.full((1, 2, 4), 0.25), torch.zeros(1, 2, 3))
     loss, metrics = readout_loss(read, truth)
     assert float(loss) == pytest.approx(4 * math.log(2) + 5 * 0.25 + 0.5 * math.log(3))
@@ -50,7 +70,69 @@ def test_loss_by_hand():
 
 def test_frames_without_objects_give_a_finite_loss():
     read = Readout(Slots(("red",), ("ball",)), 12, 4)(torch.randn(2, 4, 12))
-    empty = Truth(torch.zeros(2, 1), torch.zeros(2, 1, 4), torch.full((2, 1), -1))
+    empty = Truth(torch.zeros(2, 1), torch.zeros(2, 1, 4), torch.full((2, 1), -1), NO_WORDS)
     loss, _ = readout_loss(read, empty)
     loss.backward()
     assert torch.isfinite(loss)
+
+
+def tiny():
+    text = HybridConfig(vocab_size=300, hidden_size=128, hybrid_override_pattern="M-", mamba_num_heads=2)
+    vision = VisionConfig(
+        image_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, stem_frames=2
+    )
+    return HybridVLMConfig(text_config=text, vision_config=vision, projector_size=32, video_frames=3)
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    """Twenty clips of a red square that moves, and the recipe to learn from them."""
+    monkeypatch.setitem(sizes.SIZES, "tiny", tiny)
+    for name in ("videos", "timelines"):
+        (tmp_path / "set" / name).mkdir(parents=True)
+    rows = []
+    for i in range(20):
+        with av.open(str(tmp_path / "set" / "videos" / f"{i}.mp4"), "w") as container:
+            stream = container.add_stream("libx264", rate=2)
+            stream.width = stream.height = 16
+            for t in range(3):
+                picture = np.zeros((16, 16, 3), np.uint8)
+                picture[4:8, 4 * t : 4 * t + 4, 0] = 255
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
+            container.mux(stream.encode(None))
+        boxes = np.array([[250 * t, 250, 250 * t + 250, 500] for t in range(3)], float)
+        ball = ObjectTrack(
+            "red ball", "red", "ball", "object", np.zeros((3, 3)), boxes[:, :2] + 125, boxes, np.ones(3, bool)
+        )
+        (tmp_path / "set" / "timelines" / f"{i}.json").write_text(json.dumps(timeline_to_json(timeline(ball))))
+        rows.append(Sample(f"{i}/q", "binary", "Is it?", "yes", VideoRef(f"videos/{i}.mp4"), family="f", template="t"))
+    (tmp_path / "set" / "samples.jsonl").write_text("".join(json.dumps(sample_to_json(row)) + "\n" for row in rows))
+    tokenizers.train([" red ball left middle right high centre goes right"] * 3, 290, tmp_path / "tok")
+    return VisionRecipe(
+        train_sets=(tmp_path / "set",), out=tmp_path / "out", cache=tmp_path / "cache", size="tiny",
+        tokenizer=tmp_path / "tok", steps=60, batch_frames=12, lr=0.01, warmup=2, log_every=1, save_every=3,
+    )  # fmt: skip
+
+
+def test_pretraining_learns_to_write_what_stands_where(recipe):
+    pretrain(recipe)
+    rows = [json.loads(line) for line in (recipe.out / "metrics.jsonl").read_text().splitlines()]
+    held_out = [row["held_out_word_error"] for row in rows if "held_out_word_error" in row]
+    assert held_out[0] > 1 and held_out[-1] < 0.05
+
+
+def test_a_stopped_pretraining_ends_as_an_unbroken_one(recipe, tmp_path):
+    whole = recipe.model_copy(update={"steps": 6, "out": tmp_path / "whole", "warmup": 100})
+    parts = whole.model_copy(update={"steps": 3, "out": tmp_path / "parts"})
+    pretrain(whole)
+    pretrain(parts)
+    pretrain(parts.model_copy(update={"steps": 6}))
+    one, two = (load_file(out / "final" / "model.safetensors") for out in (whole.out, parts.out))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_pretraining_without_timelines_is_refused(recipe, tmp_path):
+    for path in (tmp_path / "set" / "timelines").iterdir():
+        path.unlink()
+    with pytest.raises(UserError, match="none of the clips has a timeline"):
+        pretrain(recipe)
