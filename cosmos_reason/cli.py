@@ -69,7 +69,7 @@ def ask(
         list[str] | None, typer.Option(help='Answers to choose from: repeat it, or write "left|right".')
     ] = None,
     kind: Annotated[AskKind | None, typer.Option(help="How to answer; told from the question if not given.")] = None,
-    model: Annotated[str, typer.Option(help='"nano" (shipped), or a folder that training wrote.')] = "nano",
+    model: Annotated[str, typer.Option(help="nano or nano-base (shipped), or a folder that training wrote.")] = "nano",
     fps: Annotated[float | None, typer.Option(help="Frames a second to look at.")] = None,
     max_frames: Annotated[int | None, typer.Option(help="Frames to look at, at most.")] = None,
     start: Annotated[float | None, typer.Option(help="Look from here on, seconds.")] = None,

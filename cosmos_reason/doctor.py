@@ -26,7 +26,7 @@ OPTIONAL = ("mujoco", "metaworld", "deepspeed", "tensorboard", "mamba-ssm", "cau
 DECODERS = {"decord": "decord", "pyav": "av", "torchcodec": "torchcodec"}
 RENDERERS = ("osmesa", "egl", "glfw")
 RENDER_LIMIT_S = 60.0
-NANO = Path(__file__).parent / "assets" / "nano"
+MODELS = ("nano", "nano-base")
 
 RENDER_TRIAL = """
 import mujoco, numpy
@@ -92,8 +92,14 @@ def examine() -> Examination:
         devices=devices,
         renderers=renderers,
         used=used,
-        faults=find_faults(packages, decoders, renderers, renderer.CHOSEN[0], nano=(NANO / "config.json").is_file()),
+        faults=find_faults(packages, decoders, renderers, renderer.CHOSEN[0], missing_models()),
     )
+
+
+def missing_models() -> list[str]:
+    """Shipped models that are not in the package."""
+    assets = Path(__file__).parent / "assets"
+    return [name for name in MODELS if not (assets / name / "config.json").is_file()]
 
 
 def version(distribution: str) -> str:
@@ -161,7 +167,7 @@ def choose(decoders: dict[str, str]) -> dict[str, str]:
 
 
 def find_faults(
-    packages: dict[str, str], decoders: dict[str, str], renderers: dict[str, str], drawing: str, *, nano: bool
+    packages: dict[str, str], decoders: dict[str, str], renderers: dict[str, str], drawing: str, missing: list[str]
 ) -> tuple[str, ...]:
     """Everything that stands in the way, each with what to do about it."""
     faults = [f"{name} is not installed; run: pip install cosmos-reason" for name in CORE if not packages[name]]
@@ -173,8 +179,7 @@ def find_faults(
             f"MuJoCo would draw by {drawing}, which does not work; run as root: apt-get install libosmesa6, or set "
             "MUJOCO_GL to one that works"
         )
-    if not nano:
-        faults.append("the shipped model nano is missing from the package; install it again")
+    faults += [f"the shipped model {name} is missing from the package; install it again" for name in missing]
     return tuple(faults)
 
 

@@ -172,8 +172,8 @@ def main(out: Path = OUT, size: Size | None = None) -> bool:
     shipped, _ = measured("shipped", "nano", samples, out)
     minutes = (time.monotonic() - start) / 60
     lead = (
-        f"A hybrid Mamba-2/attention vision-language model that has learned to see but was never asked anything, before "
-        f"and after {size.steps} steps of fine-tuning on questions about {size.train_clips} simulated clips a family, "
+        f"A hybrid Mamba-2/attention vision-language model that has learned to see but was never asked anything, before"
+        f" and after {size.steps} steps of fine-tuning on questions about {size.train_clips} simulated clips a family, "
         f"measured on {len(samples)} questions about clips of unseen seeds. {minutes:.1f} minutes."
     )
     sections = [

@@ -16,19 +16,25 @@ HEALTHY = doctor.Examination("0.1.0", "3.11.7", "Linux", 2, 23.5, ALL, SOUND, {"
 
 
 @pytest.mark.parametrize(
-    ("packages", "decoders", "renderers", "nano", "faults"),
+    ("packages", "decoders", "renderers", "missing", "faults"),
     [
-        (ALL, SOUND, {"osmesa": "works", "egl": "no display"}, True, []),
-        (ALL, SOUND, {}, True, []),  # simulation is an extra
-        (ALL, SOUND, {"osmesa": "no", "egl": "works"}, True, ["MuJoCo would draw by osmesa, which does not work"]),
-        (ALL, {"decord": "", "pyav": "18"}, {}, True, []),
-        (ALL, {"decord": "", "pyav": ""}, {}, True, ["no video decoder works"]),
-        (ALL, {"decord": "broken: libz", "pyav": ""}, {}, True, ["decord is broken: libz", "no video decoder works"]),
-        (ALL | {"torch": ""}, SOUND, {}, False, ["torch is not installed", "the shipped model nano is missing"]),
+        (ALL, SOUND, {"osmesa": "works", "egl": "no display"}, [], []),
+        (ALL, SOUND, {}, [], []),  # simulation is an extra
+        (ALL, SOUND, {"osmesa": "no", "egl": "works"}, [], ["MuJoCo would draw by osmesa, which does not work"]),
+        (ALL, {"decord": "", "pyav": "18"}, {}, [], []),
+        (ALL, {"decord": "", "pyav": ""}, {}, [], ["no video decoder works"]),
+        (ALL, {"decord": "broken: libz", "pyav": ""}, {}, [], ["decord is broken: libz", "no video decoder works"]),
+        (
+            ALL | {"torch": ""},
+            SOUND,
+            {},
+            ["nano-base"],
+            ["torch is not installed", "the shipped model nano-base is missing"],
+        ),
     ],
 )
-def test_faults(packages, decoders, renderers, nano, faults):
-    found = doctor.find_faults(packages, decoders, renderers, "osmesa", nano=nano)
+def test_faults(packages, decoders, renderers, missing, faults):
+    found = doctor.find_faults(packages, decoders, renderers, "osmesa", missing)
     assert len(found) == len(faults)
     assert all(sentence.startswith(start) for sentence, start in zip(found, faults, strict=True))
 

@@ -1,4 +1,4 @@
-"""python train/nano.py [sets|tokenizer|vision|base|sft …]: how `nano` was made; every stage resumes.
+"""python train/nano.py [sets|tokenizer|vision|base|sft …]: how `nano` was made; training resumes.
 
 sets: simulate 500 clips of each physics family and 150 of each robot-arm task; tokenizer: learn the vocabulary from the
 questions, answers and notes; vision: pre-train encoder and projector on the state (train/vision_nano.yaml); base: teach
@@ -51,10 +51,9 @@ def corpus() -> Iterator[str]:
                 yield course.whole + "".join(course.at(t) + ";" for t, place in enumerate(course.places) if place)
 
 
-def pack(run: str, name: str) -> None:
-    """A shipped folder."""
-    model, tokenizer = load_model(f"runs/nano/{run}/final")
-    assert tokenizer is not None, "fine-tuning saves its tokenizer"
+def pack(trained: Path, name: str) -> None:
+    """A trained folder as it is shipped."""
+    model, tokenizer = load_model(str(trained))
     for path, parameter in model.named_parameters():
         if path.rsplit(".", 1)[-1] not in model._keep_in_fp32_modules_strict:  # time constants, which bf16 would shift
             parameter.data = parameter.data.to(torch.bfloat16)
@@ -65,8 +64,8 @@ STEPS = {
     "sets": sets,
     "tokenizer": lambda: tokenizers.train(corpus(), VOCABULARY, Path("runs/nano/tokenizer")),
     "vision": lambda: pretrain(config.load(Path("train/vision_nano.yaml"), VisionRecipe)),
-    "base": lambda: (sft.main("train/base_nano.yaml"), pack("base", "nano-base")),
-    "sft": lambda: (sft.main("train/sft_nano.yaml"), pack("sft", "nano")),
+    "base": lambda: pack(sft.main("train/base_nano.yaml"), "nano-base"),
+    "sft": lambda: pack(sft.main("train/sft_nano.yaml"), "nano"),
 }
 
 if __name__ == "__main__":

@@ -37,13 +37,14 @@ def model_folder(name: str) -> Path:
     return folder
 
 
-def load_model(name: str) -> tuple[HybridVLM, PreTrainedTokenizerFast | None]:
-    """Weights in fp32 and the tokenizer beside them (None where the folder has none, as after encoder pre-training)."""
+def load_model(name: str) -> tuple[HybridVLM, PreTrainedTokenizerFast]:
+    """Weights in fp32 and the tokenizer beside them."""
     folder = model_folder(name)
+    if not (folder / "tokenizer.json").is_file():
+        raise UserError(f"{folder}: no tokenizer.json; give a folder that training wrote, e.g. runs/sft/final")
     transformers_logging.disable_progress_bar()  # nano loads in milliseconds; the bar would stand between answers
     model = HybridVLM.from_pretrained(folder, dtype=torch.float32)
-    tokenizer = tokenizers.load(folder) if (folder / "tokenizer.json").is_file() else None
-    return model.eval(), tokenizer
+    return model.eval(), tokenizers.load(folder)
 
 
 def save_model(model: HybridVLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> Path:
@@ -58,8 +59,6 @@ class LocalBackend:
 
     def __init__(self, name: str) -> None:
         model, tokenizer = load_model(name)
-        if tokenizer is None:
-            raise UserError(f"{name}: no tokenizer.json; this folder holds an encoder, fine-tune it with `sft` first")
         self.name, self.model, self.tokenizer = name, model, tokenizer
         self.spec = FrameSpec(count=model.config.video_frames)
 

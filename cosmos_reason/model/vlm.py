@@ -82,7 +82,9 @@ class HybridVLM(PreTrainedModel, GenerationMixin):
         self.backbone.embeddings = value
 
     def normalise(self, pixels_NTHWC: Tensor) -> Tensor:
-        """uint8 clips of the encoder's size (N, T, H, W, C) -> float32 (N · T, C, H, W) as the encoder takes them."""
+        """uint8 clips of the encoder's size (N, T, H, W, 3) -> float32 (N · T, C, H, W) as the encoder takes them."""
+        if pixels_NTHWC.ndim != 5:
+            raise UserError(f"pixels: wanted clips (N, T, H, W, 3), got {tuple(pixels_NTHWC.shape)}")
         pixels = vision.with_past(pixels_NTHWC, self.config.vision_config)
         return vision.normalise(pixels.flatten(0, 1), self.config.vision_config)
 

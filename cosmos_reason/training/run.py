@@ -157,6 +157,15 @@ def save_checkpoint(accelerator: Accelerator, folder: Path, step: int, keep: int
             shutil.rmtree(old)
 
 
+def content(folder: str | Path) -> str:
+    """A digest of the weights and the vocabulary in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(folder).iterdir()):
+        if path.suffix == ".safetensors" or path.name == "tokenizer.json":
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
 def same_run(folder: Path, recipe: Recipe, data: Iterable[str]) -> None:
     """Note what this run is made of in `run.json`; refuse to go on with a run that was made of something else.
 

@@ -20,11 +20,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from cosmos_reason import config
-from cosmos_reason.backends.local import load_model, save_model
+from cosmos_reason.backends.local import load_model, model_folder, save_model
 from cosmos_reason.errors import UserError
 from cosmos_reason.model.vlm import HybridVLM
 from cosmos_reason.simulate.dataset import balance, training_set
-from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.training.frames import FrameStore
 from cosmos_reason.training.muon import muon
 from cosmos_reason.training.notes import NoteRows
@@ -34,6 +33,7 @@ from cosmos_reason.training.run import (
     Recipe,
     RunLog,
     adamw,
+    content,
     cosine,
     forget_after,
     precision,
@@ -49,8 +49,6 @@ class SFTRecipe(Recipe):
     """`train/sft_nano.yaml`, typed."""
 
     model: str = "nano"  # shipped name or a folder
-    reset_language: bool = False  # start the language part anew and keep the encoder
-    tokenizer: Path | None = None  # default: the model's own
     templates: tuple[str, ...] = ()  # only these questions; default: all
     freeze_vision: bool = True
     steps: int = 3000
@@ -72,16 +70,8 @@ def finetune(recipe: SFTRecipe) -> Path:
     accelerator = Accelerator(mixed_precision=precision(recipe.precision), cpu=not torch.cuda.is_available())
     torch.manual_seed(recipe.seed)
     model, tokenizer = load_model(recipe.model)
-    if recipe.tokenizer:
-        tokenizer = tokenizers.load(recipe.tokenizer)
-    if tokenizer is None:
-        raise UserError(
-            f"{recipe.model} holds no tokenizer.json: name a tokenizer folder in the recipe (tokenizer: ...)"
-        )
-    if recipe.reset_language:
-        model.reset_language(len(tokenizer))
     samples = training_samples(recipe)
-    same_run(recipe.out, recipe, (repr(sample) for sample in samples))
+    same_run(recipe.out, recipe, [*map(repr, samples), content(model_folder(recipe.model))])
     store = FrameStore.build(samples, recipe.cache, model.config.video_frames, model.config.vision_config.image_size)
     usable = sum(sample.video in store for sample in samples)
     accelerator.print(f"{usable} questions on {len(store.rows)} clips, {len(samples) - usable} on undecodable ones")

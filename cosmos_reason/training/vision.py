@@ -10,7 +10,7 @@ F frames, S tokens a frame, D width, K slots, W words, 4 box corners (0..1).
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ from cosmos_reason.training.muon import muon
 from cosmos_reason.training.run import (
     Recipe,
     RunLog,
+    content,
     cosine,
     forget_after,
     order,
@@ -48,8 +49,7 @@ from cosmos_reason.training.run import (
 from cosmos_reason.training.words import places_of, word_loss
 from cosmos_reason.types import ObjectTrack, Sample, Timeline
 
-
-_WORDS = 4.0  # weight of the word loss; it starts at about 1
+WORD_WEIGHT = 4.0  # weight of the word loss; it starts at about 1
 
 
 class VisionRecipe(Recipe):
@@ -91,7 +91,6 @@ class Truth(NamedTuple):
     visible_FK: Tensor  # float, 1 where the slot's object can be seen
     box_FK4: Tensor  # float, 0..1, clipped to the picture
     shape_FK: Tensor  # int64, index into Slots.shapes, −1 where there is nothing to read
-    words_FSW: Tensor  # int64, token ids of each place, −1 for none
 
 
 class Readout(nn.Module):
@@ -155,6 +154,14 @@ def readout_loss(read: tuple[Tensor, Tensor, Tensor], truth: Truth) -> tuple[Ten
     return 4 * visible_loss + 5 * box_error.mean() + 0.5 * shape_loss, metrics
 
 
+class StateBatch(NamedTuple):
+    """Some frames as the encoder takes them, and what it should make of them."""
+
+    pixels_FCHW: Tensor
+    truth: Truth
+    words_FSW: Tensor  # int64, token ids of each place, −1 for none
+
+
 class ClipStates:
     """Frames and truths of a simulated set, by clip."""
 
@@ -176,15 +183,17 @@ class ClipStates:
             truths.append((*truth_of(timeline, times_s_T, self.slots), words))
         self.visible, self.box, self.shape, self.words = (np.stack(part) for part in zip(*truths, strict=True))
 
-    def batch(self, picks: np.ndarray) -> tuple[Tensor, Truth]:
-        """Frames picked by clip · T + frame: what the encoder takes (F, C, H, W) and their truth."""
+    def batch(self, picks: np.ndarray) -> StateBatch:
+        """Frames picked by clip · T + frame."""
         clip, frame = np.divmod(picks, self.visible.shape[1])
-        past = [self._store.pixels_NTHWC[self.rows[clip], np.maximum(frame - k, 0)] for k in range(self._config.stem_frames)]
-        pixels = normalise(torch.from_numpy(np.concatenate(past, axis=-1)), self._config)
+        # As `with_past` stacks whole clips, for single frames.
+        past = [np.maximum(frame - k, 0) for k in range(self._config.stem_frames)]
+        pixels = np.concatenate([self._store.pixels_NTHWC[self.rows[clip], at] for at in past], axis=-1)
         visible, box, shape, words = (
             torch.from_numpy(a[clip, frame]) for a in (self.visible, self.box, self.shape, self.words)
         )
-        return pixels, Truth(visible.float(), box.float(), shape.long(), words.long())
+        truth = Truth(visible.float(), box.float(), shape.long())
+        return StateBatch(normalise(torch.from_numpy(pixels), self._config), truth, words.long())
 
 
 class Pretraining(nn.Module):
@@ -198,13 +207,13 @@ class Pretraining(nn.Module):
         self.register_buffer("table_VD", model.get_input_embeddings().weight.detach(), persistent=False)
         self._empty_id = model.config.video_token_id
 
-    def forward(self, pixels_FCHW: Tensor, truth: Truth) -> tuple[Tensor, dict[str, float]]:
+    def forward(self, batch: StateBatch) -> tuple[Tensor, dict[str, float]]:
         """Loss and metrics."""
-        features_FSE = self.vision(pixels_FCHW)
-        loss, metrics = readout_loss(self.head(features_FSE), truth)
-        places = self.projector(features_FSE).flatten(0, 1), truth.words_FSW.flatten(0, 1)
-        words, found = word_loss(*places, self.table_VD, self._empty_id)
-        return loss + _WORDS * words, {**metrics, "words_found": found, "word_error": float(words.detach())}
+        features_FSE = self.vision(batch.pixels_FCHW)
+        loss, metrics = readout_loss(self.head(features_FSE), batch.truth)
+        written_PD, ids_PW = self.projector(features_FSE).flatten(0, 1), batch.words_FSW.flatten(0, 1)
+        words, found = word_loss(written_PD, ids_PW, self.table_VD, self._empty_id)
+        return loss + WORD_WEIGHT * words, {**metrics, "words_found": found, "word_error": float(words.detach())}
 
 
 def pretrain(recipe: VisionRecipe) -> Path:
@@ -212,13 +221,13 @@ def pretrain(recipe: VisionRecipe) -> Path:
     accelerator = Accelerator(mixed_precision=precision(recipe.precision), cpu=not torch.cuda.is_available())
     torch.manual_seed(recipe.seed)
     samples = [sample for folder in recipe.train_sets for sample in training_set(folder)]
-    same_run(recipe.out, recipe, sorted({sample.video.path for sample in samples}))
+    same_run(recipe.out, recipe, [*sorted({s.video.path for s in samples}), content(recipe.tokenizer)])
     model, tokenizer = build(recipe.size), tokenizers.load(recipe.tokenizer)
     model.reset_language(len(tokenizer))
     frames = model.config.video_frames
     store = FrameStore.build(samples, recipe.cache, frames, model.config.vision_config.image_size)
     states = ClipStates(samples, store, tokenizer, model.config)
-    held = (len(states.rows) - min(recipe.held_out_clips, len(states.rows) // 10)) * frames
+    held = (len(states.rows) - min(recipe.held_out_clips, max(1, len(states.rows) // 10))) * frames
     trained = Pretraining(model, states.slots)
     trained, optimizer = accelerator.prepare(trained, muon(trained, recipe.lr, recipe.weight_decay))
     done = resume(accelerator, recipe.out)
@@ -226,10 +235,10 @@ def pretrain(recipe: VisionRecipe) -> Path:
     with RunLog(recipe.out, "vision", recipe.steps, done) as log:
         ids = order(held, recipe.seed, done * recipe.batch_frames)
         for step in range(done, recipe.steps):
-            pixels, truth = states.batch(np.array([next(ids) for _ in range(recipe.batch_frames)]))
+            batch = states.batch(np.array([next(ids) for _ in range(recipe.batch_frames)]))
             set_lr(optimizer, cosine(step, recipe.steps, recipe.lr, recipe.warmup))
             with accelerator.autocast():
-                loss, metrics = trained(pixels, truth)
+                loss, metrics = trained(batch)
             if not torch.isfinite(loss):
                 raise FloatingPointError(
                     f"loss is {float(loss)} at step {step + 1}; lower lr ({recipe.lr}) or set precision: fp32"
@@ -251,13 +260,11 @@ def pretrain(recipe: VisionRecipe) -> Path:
 def held_out_metrics(
     trained: Pretraining, states: ClipStates, first: int, accelerator: Accelerator
 ) -> dict[str, float]:
-    """Read-out accuracies on the clips kept out of training."""
+    """What is read and written right of the clips kept out of training; a part without objects counts for nothing."""
     total = len(states.rows) * states.visible.shape[1]
-    sums: Counter[str] = Counter()
-    picks = np.array_split(np.arange(first, total), max(1, (total - first) // 256))
-    for part in picks:
-        pixels, truth = states.batch(part)
+    found: dict[str, list[float]] = defaultdict(list)
+    for part in np.array_split(np.arange(first, total), max(1, (total - first) // 256)):
         with accelerator.autocast():
-            sums.update(trained(pixels, truth)[1])
-    return {f"held_out_{name}": value / len(picks) for name, value in sums.items()}
-
+            for name, value in trained(states.batch(part))[1].items():
+                found[name].append(value)
+    return {f"held_out_{name}": float(np.mean(values)) for name, values in found.items()}

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from cosmos_reason.errors import UserError
 from cosmos_reason.training.notes import course
 from cosmos_reason.types import ObjectTrack, Timeline
 
@@ -37,12 +38,14 @@ def word_loss(projected_PD: Tensor, ids_PW: Tensor, table_VD: Tensor, empty_id: 
 
 
 def found_share(projected_PD: Tensor, ids_PW: Tensor, table_VD: Tensor) -> float:
-    """Share of the places' words that are among as many nearest embeddings; 0 without a place."""
-    counts_P1 = (ids_PW >= 0).sum(1, keepdim=True)
+    """Share of the places' different words that are among as many nearest embeddings; 0 without any."""
+    wanted_PV = torch.zeros(len(ids_PW), len(table_VD) + 1, device=ids_PW.device)  # one more column, for no word
+    wanted_PV.scatter_(1, ids_PW.where(ids_PW >= 0, len(table_VD)), 1.0)
+    wanted_PV = wanted_PV[:, :-1]
+    counts_P1 = wanted_PV.sum(1, keepdim=True)
     nearest_PW = (projected_PD @ table_VD.T).topk(ids_PW.shape[1], dim=1).indices
     allowed_PW = torch.arange(ids_PW.shape[1], device=ids_PW.device) < counts_P1
-    hits = ((nearest_PW[:, :, None] == ids_PW[:, None, :]) & allowed_PW[:, :, None]).any(2)
-    return float(hits.sum() / counts_P1.sum().clamp(min=1))
+    return float((wanted_PV.gather(1, nearest_PW) * allowed_PW).sum() / counts_P1.sum().clamp(min=1))
 
 
 def places_of(
@@ -58,20 +61,23 @@ def places_of(
     at_T = timeline.nearest(times_s_T)
     ids = np.full((len(at_T), tokens, WORDS), -1, dtype=np.int32)
     covered = np.zeros((len(at_T), side, side))  # above 1 where an object stands
-    # Objects last, so that they take their places from what they stand on or before (a ramp, a screen).
-    for track in sorted(timeline.objects, key=lambda track: track.role == "object"):
-        seen = course(track, at_T)
+    for track in timeline.objects:
+        seen, first = course(track, at_T), track.role == "object"  # before what it stands on: a ramp, a table
         for t, share in enumerate(_shares(track, at_T, side)):
-            wins = (share > _LEAST) & (share + (track.role == "object") > covered[t])
+            wins = (share > _LEAST) & (share + first > covered[t])
             if seen.places[t] and wins.any():
-                covered[t][wins] = share[wins] + (track.role == "object")
+                covered[t][wins] = share[wins] + first
                 ids[t][wins.flatten()] = _ids(seen.at(t), tokenizer, known)
     return ids
 
 
 def _ids(text: str, tokenizer: PreTrainedTokenizerFast, known: dict[str, list[int]]) -> np.ndarray:
     if text not in known:
-        known[text] = tokenizer(text, add_special_tokens=False)["input_ids"][:WORDS]
+        known[text] = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(known[text]) > WORDS:
+            raise UserError(
+                f"words: {text!r} is {len(known[text])} tokens, more than {WORDS}; train a larger vocabulary"
+            )
     words = np.full(WORDS, -1, dtype=np.int32)
     words[: len(known[text])] = known[text]
     return words

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 import torch
 
+from cosmos_reason import config
 from cosmos_reason.backends.local import LocalBackend, save_model
 from cosmos_reason.errors import UserError
 from cosmos_reason.model.config import HybridConfig, HybridVLMConfig, VisionConfig
@@ -19,6 +21,7 @@ from cosmos_reason.text.chat import prompt_for
 from cosmos_reason.training import sft
 from cosmos_reason.training.frames import FrameStore
 from cosmos_reason.training.sft import SFTRecipe, cached_features, check_finite, finetune
+from cosmos_reason.training.vision import VisionRecipe
 from cosmos_reason.types import Sample, VideoRef
 from cosmos_reason.video import decode
 
@@ -157,10 +160,27 @@ def test_features_of_clips_that_were_made_anew_are_made_anew(start, clips, tmp_p
     assert changed.tolist() == [store.row(s.video) == 0 for s in samples]
 
 
+def test_rows_of_text_alone_are_enough(start, clips, tmp_path):
+    finetune(recipe(start, clips, tmp_path / "run", steps=1, batch_size=0, recall_rows=2, log_every=1))
+    row = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
+    assert row["recall_loss"] > 0 and "loss" not in row
+
+
+def test_nothing_to_learn_from_is_said(start, clips, tmp_path):
+    with pytest.raises(UserError, match="batch_size, note_rows and recall_rows are all 0"):
+        finetune(recipe(start, clips, tmp_path / "run", batch_size=0))
+
+
+@pytest.mark.parametrize("path", sorted(Path("train").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_recipes_of_the_project_can_be_read(path):
+    kind = VisionRecipe if path.stem.startswith("vision") else SFTRecipe
+    assert config.load(path, kind).steps > 0
+
+
 def test_no_tokenizer_is_said(start, clips, tmp_path):
     bare = tmp_path / "bare"
     HybridVLM.from_pretrained(start).save_pretrained(bare)
-    with pytest.raises(UserError, match=r"holds no tokenizer\.json"):
+    with pytest.raises(UserError, match=r"no tokenizer\.json"):
         finetune(recipe(bare, clips, tmp_path / "run"))
 
 

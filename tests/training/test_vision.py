@@ -1,4 +1,4 @@
-"""Read-outs: what the head should say of each frame, and its loss by hand."""
+"""Read-outs and words: what should be said of each frame, the loss by hand, and training of both."""
 
 import json
 import math
@@ -12,9 +12,11 @@ from safetensors.torch import load_file
 from cosmos_reason.errors import UserError
 from cosmos_reason.model import sizes
 from cosmos_reason.model.config import HybridConfig, HybridVLMConfig, VisionConfig
-from cosmos_reason.simulate.dataset import sample_to_json, timeline_to_json
+from cosmos_reason.simulate.dataset import sample_to_json, timeline_to_json, training_set
 from cosmos_reason.text import tokenizer as tokenizers
+from cosmos_reason.training.frames import FrameStore
 from cosmos_reason.training.vision import (
+    ClipStates,
     Readout,
     Slots,
     Truth,
@@ -25,9 +27,6 @@ from cosmos_reason.training.vision import (
     truth_of,
 )
 from cosmos_reason.types import ObjectTrack, Sample, Timeline, VideoRef
-
-
-NO_WORDS = torch.full((1, 1, 1), -1)
 
 
 def track(name="red ball", colour="red", shape="ball", role="object", visible=(True, False, True)):
@@ -59,8 +58,8 @@ def test_rare_names_are_no_slots():
 
 def test_loss_by_hand():
     truth = Truth(
-        torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.0, 0.0, 0.5, 0.5], [0.0] * 4]]), torch.tensor([[1, -1]]), NO_WORDS,
-    )  # fmt: skip
+        torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.0, 0.0, 0.5, 0.5], [0.0] * 4]]), torch.tensor([[1, -1]])
+    )
     read = (torch.zeros(1, 2), torch.full((1, 2, 4), 0.25), torch.zeros(1, 2, 3))
     loss, metrics = readout_loss(read, truth)
     assert float(loss) == pytest.approx(4 * math.log(2) + 5 * 0.25 + 0.5 * math.log(3))
@@ -70,7 +69,7 @@ def test_loss_by_hand():
 
 def test_frames_without_objects_give_a_finite_loss():
     read = Readout(Slots(("red",), ("ball",)), 12, 4)(torch.randn(2, 4, 12))
-    empty = Truth(torch.zeros(2, 1), torch.zeros(2, 1, 4), torch.full((2, 1), -1), NO_WORDS)
+    empty = Truth(torch.zeros(2, 1), torch.zeros(2, 1, 4), torch.full((2, 1), -1))
     loss, _ = readout_loss(read, empty)
     loss.backward()
     assert torch.isfinite(loss)
@@ -84,6 +83,11 @@ def tiny():
     return HybridVLMConfig(text_config=text, vision_config=vision, projector_size=32, video_frames=3)
 
 
+def places(clip):
+    """Every second clip runs backwards: where the square is does not tell which way it goes."""
+    return range(3) if clip % 2 else range(2, -1, -1)
+
+
 @pytest.fixture
 def recipe(tmp_path, monkeypatch):
     """Twenty clips of a red square that moves, and the recipe to learn from them."""
@@ -95,19 +99,19 @@ def recipe(tmp_path, monkeypatch):
         with av.open(str(tmp_path / "set" / "videos" / f"{i}.mp4"), "w") as container:
             stream = container.add_stream("libx264", rate=2)
             stream.width = stream.height = 16
-            for t in range(3):
+            for t in places(i):
                 picture = np.zeros((16, 16, 3), np.uint8)
                 picture[4:8, 4 * t : 4 * t + 4, 0] = 255
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
             container.mux(stream.encode(None))
-        boxes = np.array([[250 * t, 250, 250 * t + 250, 500] for t in range(3)], float)
+        boxes = np.array([[250 * t, 250, 250 * t + 250, 500] for t in places(i)], float)
         ball = ObjectTrack(
             "red ball", "red", "ball", "object", np.zeros((3, 3)), boxes[:, :2] + 125, boxes, np.ones(3, bool)
         )
         (tmp_path / "set" / "timelines" / f"{i}.json").write_text(json.dumps(timeline_to_json(timeline(ball))))
         rows.append(Sample(f"{i}/q", "binary", "Is it?", "yes", VideoRef(f"videos/{i}.mp4"), family="f", template="t"))
     (tmp_path / "set" / "samples.jsonl").write_text("".join(json.dumps(sample_to_json(row)) + "\n" for row in rows))
-    tokenizers.train([" red ball left middle right high centre goes right"] * 3, 290, tmp_path / "tok")
+    tokenizers.train([" red ball left middle right high centre goes left goes right"] * 3, 290, tmp_path / "tok")
     return VisionRecipe(
         train_sets=(tmp_path / "set",), out=tmp_path / "out", cache=tmp_path / "cache", size="tiny",
         tokenizer=tmp_path / "tok", steps=60, batch_frames=12, lr=0.01, warmup=2, log_every=1, save_every=3,
@@ -129,6 +133,16 @@ def test_a_stopped_pretraining_ends_as_an_unbroken_one(recipe, tmp_path):
     pretrain(parts.model_copy(update={"steps": 6}))
     one, two = (load_file(out / "final" / "model.safetensors") for out in (whole.out, parts.out))
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_single_frames_are_stacked_as_whole_clips_are(recipe):
+    samples = training_set(recipe.train_sets[0])
+    store = FrameStore.build(samples, recipe.cache, 3, 16)
+    model = sizes.build("tiny")
+    states = ClipStates(samples, store, tokenizers.load(recipe.tokenizer), model.config)
+    whole = model.normalise(torch.from_numpy(store.pixels_NTHWC[states.rows]))
+    assert torch.equal(states.batch(np.arange(60)).pixels_FCHW, whole)
+    assert torch.equal(states.batch(np.array([59, 4])).pixels_FCHW, whole[[59, 4]])
 
 
 def test_pretraining_without_timelines_is_refused(recipe, tmp_path):

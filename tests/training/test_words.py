@@ -1,4 +1,4 @@
-"""The projector's words: what covers a place of the grid by hand, and that training finds it."""
+"""The projector's words: what covers a place of the grid, and their loss, by hand."""
 
 from dataclasses import replace
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from cosmos_reason.errors import UserError
 from cosmos_reason.text import tokenizer as tokenizers
 from cosmos_reason.training.words import WORDS, places_of, word_loss
 from cosmos_reason.types import ObjectTrack, Timeline
@@ -54,12 +55,25 @@ def test_an_object_takes_its_place_from_what_it_stands_on(timeline, tokenizer):
 
 
 def test_words_written_in_the_table_are_found():
-    table = torch.nn.Embedding(50, 64, _weight=torch.randn(50, 64, generator=torch.Generator().manual_seed(0))).weight
+    table = torch.randn(50, 64, generator=torch.Generator().manual_seed(0))
     ids = torch.full((2, WORDS), -1)
     ids[0, :2] = torch.tensor([7, 9])
-    right = torch.stack([table[7] + table[9], table[5]]).detach()
-    loss, found = word_loss(right, ids, table.detach(), empty_id=5)
+    right = torch.stack([table[7] + table[9], table[5]])
+    loss, found = word_loss(right, ids, table, empty_id=5)
     assert float(loss) < 1e-10 and found == 1.0
-    loss, found = word_loss(right.flip(0), ids, table.detach(), empty_id=5)
+    loss, found = word_loss(right.flip(0), ids, table, empty_id=5)
     wrong = (table[7] + table[9] - table[5]).square().mean()
     assert float(loss) == pytest.approx(2 * float(wrong)) and found == 0.0
+
+
+def test_a_word_that_stands_twice_is_found_once():
+    table = torch.randn(50, 64, generator=torch.Generator().manual_seed(0))
+    ids = torch.full((1, WORDS), -1)
+    ids[0, :3] = torch.tensor([7, 9, 7])
+    assert word_loss(2 * table[7:8] + table[9:10], ids, table, empty_id=5)[1] == 1.0
+
+
+def test_too_small_a_vocabulary_is_said(timeline, tmp_path):
+    tokenizers.train(["x"], 270, tmp_path)
+    with pytest.raises(UserError, match=r"' red ball left high' is 19 tokens, more than 10"):
+        places_of(timeline, np.array([0.0]), tokenizers.load(tmp_path), 4, {})
