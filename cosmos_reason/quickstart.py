@@ -40,7 +40,7 @@ class Size:
     train_clips: int = 60  # of each family
     test_clips: int = 12  # of each family
     test_questions: int = 3  # of each clip
-    steps: int = 200
+    steps: int = 140
     minutes: float = 10.0
 
 

@@ -1,9 +1,10 @@
-"""python train/nano.py [sets|tokenizer|vision|base|sft …]: how `nano` was made; training resumes.
+"""python train/nano.py [sets|tokenizer|vision|base|sft|more …]: how `nano` was made; training resumes.
 
 sets: simulate 500 clips of each physics family and 150 of each robot-arm task; tokenizer: learn the vocabulary from the
 questions, answers and notes; vision: pre-train encoder and projector on the state (train/vision_nano.yaml); base: teach
-the decoder to see and to look back (train/base_nano.yaml); sft: fine-tune it on questions (train/sft_nano.yaml). The
-last two end as cosmos_reason/assets/nano-base and nano: weights in bfloat16, time constants in float32.
+the decoder to see and to look back (train/base_nano.yaml); sft: fine-tune it on questions (train/sft_nano.yaml); more:
+on questions and on keeping to them (train/more_nano.yaml). `base` and `more` end as cosmos_reason/assets/nano-base and
+nano: weights in bfloat16, time constants in float32.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ STEPS = {
     "tokenizer": lambda: tokenizers.train(corpus(), VOCABULARY, Path("runs/nano/tokenizer")),
     "vision": lambda: pretrain(config.load(Path("train/vision_nano.yaml"), VisionRecipe)),
     "base": lambda: pack(sft.main("train/base_nano.yaml"), "nano-base"),
-    "sft": lambda: pack(sft.main("train/sft_nano.yaml"), "nano"),
+    "sft": lambda: sft.main("train/sft_nano.yaml"),
+    "more": lambda: pack(sft.main("train/more_nano.yaml"), "nano"),
 }
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Supervised fine-tuning: `cosmos-reason sft train/sft_nano.yaml`.
 
-sets -> frame store -> (frozen encoder: features cached once) -> rows of questions, notes and recall -> loss on what
-the assistant says -> model.
+sets -> frame store -> (frozen encoder: features cached once) -> rows of questions, notes, recall and conclusions ->
+loss on what the assistant says -> model.
 The loop below is the whole recipe; each step it calls stands in a file of its own.
 """
 
@@ -24,6 +24,7 @@ from cosmos_reason.backends.local import load_model, model_folder, save_model
 from cosmos_reason.errors import UserError
 from cosmos_reason.model.vlm import HybridVLM
 from cosmos_reason.simulate.dataset import balance, training_set
+from cosmos_reason.training.conclusions import ConclusionRows
 from cosmos_reason.training.frames import FrameStore
 from cosmos_reason.training.muon import muon
 from cosmos_reason.training.notes import NoteRows
@@ -56,6 +57,7 @@ class SFTRecipe(Recipe):
     questions_per_row: int = 2
     note_rows: int = 0  # clips a step whose frames are described in words from the simulator's state
     recall_rows: int = 0  # rows of text a step that only practise getting from the end of a thought to the answer
+    conclusion_rows: int = 0  # rows of text a step that practise keeping to the question and to one's own thought
     optimizer: Literal["adamw", "muon"] = "adamw"
     max_tokens: int = 1024
 
@@ -134,8 +136,10 @@ def row_sources(
         sources["note_loss"] = NoteRows(samples, store, tokenizer, per_frame, recipe.seed), recipe.note_rows
     if recipe.recall_rows:
         sources["recall_loss"] = RecallRows(samples, tokenizer, recipe.seed), recipe.recall_rows
+    if recipe.conclusion_rows:
+        sources["conclusion_loss"] = ConclusionRows(samples, tokenizer, recipe.seed), recipe.conclusion_rows
     if not sources:
-        raise UserError("batch_size, note_rows and recall_rows are all 0: nothing to learn from; set one of them")
+        raise UserError("nothing to learn from: batch_size and all other numbers of rows are 0; set one of them")
     return sources
 
 
