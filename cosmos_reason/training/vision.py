@@ -199,12 +199,15 @@ class ClipStates:
 class Pretraining(nn.Module):
     """Encoder, projector and read-out head, and the loss of a batch through all three."""
 
+    table_VD: Tensor
+
     def __init__(self, model: HybridVLM, slots: Slots) -> None:
         super().__init__()
-        self.vision, self.projector = model.vision, model.projector
+        self.vision = model.vision
+        self.projector = model.projector
         self.head = Readout(slots, model.config.vision_config.feature_size, model.tokens_per_frame)
         # The decoder's embeddings are what the projector writes in; they do not learn here.
-        self.register_buffer("table_VD", model.get_input_embeddings().weight.detach(), persistent=False)
+        self.register_buffer("table_VD", model.backbone.embeddings.weight.detach(), persistent=False)
         self._empty_id = model.config.video_token_id
 
     def forward(self, batch: StateBatch) -> tuple[Tensor, dict[str, float]]:
