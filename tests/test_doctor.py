@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from cosmos_reason import doctor
+from cosmos_reason.backends.local import SHIPPED
 
 ALL = dict.fromkeys(doctor.CORE, "1.0")
 SOUND = {"decord": "0.6.0", "pyav": "18.1.0", "torchcodec": ""}
@@ -85,3 +86,7 @@ def test_this_machine(monkeypatch):
     if found.renderers:
         assert "nonsense" in found.renderers["nonsense"]  # MuJoCo's own words about a back end that does not exist
         assert any(fault.startswith("MuJoCo would draw by") for fault in found.faults)
+
+
+def test_it_looks_for_the_models_that_are_shipped():
+    assert doctor.MODELS == SHIPPED and doctor.missing_models() == []

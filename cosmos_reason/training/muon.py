@@ -1,8 +1,8 @@
-"""Muon for the decoder's matrices, AdamW for everything else, as one optimiser.
+"""Muon for matrices, AdamW for everything else, as one optimiser; encoder and decoder learn by it.
 
 Muon (Keller Jordan et al., 2024) steps along the momentum with its singular values set to about one, so that rare
-directions (a colour, a place) move as fast as common ones. On notes about frames it needs far fewer steps than AdamW
-(docs/log.md). `torch.optim.Muon` multiplies in bfloat16, which CPUs without it emulate ten times slower; here the
+directions (a colour, a place) move as fast as common ones. On read-outs and notes it needs far fewer steps than
+AdamW (docs/log.md). `torch.optim.Muon` multiplies in bfloat16, which CPUs without it emulate ten times slower; here the
 iteration runs in the matrix's own precision.
 """
 
@@ -73,7 +73,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def muon(model: nn.Module, lr: float, weight_decay: float) -> Muon:
-    """Muon over the trainable matrices between embedding and head, AdamW over the rest; decay on the former only."""
+    """Muon over trainable matrices but embeddings, positions and `lm_head`; AdamW, without decay, over the rest."""
     matrices: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
