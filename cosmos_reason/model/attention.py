@@ -12,23 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cosmos_reason.model.cache import KeyValues
+from cosmos_reason.model.columns import Columns, look_mask
 from cosmos_reason.model.config import HybridConfig
-
-
-def attention_mask(valid_BK: Tensor, length: int) -> Tensor:
-    """(B, 1, L, K) bool, True where a query may look: earlier valid columns and its own.
-
-    A padding query sees at least itself, so that no row of the softmax is empty.
-    ```
-    valid 0 1 1   query 0: 1 . .
-                  query 1: . 1 .
-                  query 2: . 1 1
-    ```
-    """
-    columns = valid_BK.shape[1]
-    at_L = torch.arange(columns - length, columns, device=valid_BK.device)[:, None]
-    at_K = torch.arange(columns, device=valid_BK.device)[None, :]
-    return (((at_K < at_L) & valid_BK[:, None, :]) | (at_K == at_L))[:, None]
 
 
 class Attention(nn.Module):
@@ -42,17 +27,18 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(width, config.num_key_value_heads * config.head_dim, bias=False)
         self.o_proj = nn.Linear(config.num_attention_heads * config.head_dim, width, bias=False)
 
-    def forward(self, x_BLD: Tensor, mask_B1LK: Tensor | None, state: KeyValues | None, seen: int) -> Tensor:
-        """(B, L, D) -> (B, L, D). Without a mask every column is valid; `seen` columns of `state` come before."""
+    def forward(self, x_BLD: Tensor, columns: Columns, state: KeyValues | None) -> Tensor:
+        """(B, L, D) -> (B, L, D); `state` takes the new keys and values."""
         query = self.q_proj(x_BLD).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
         keys = self.k_proj(x_BLD).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
         values = self.v_proj(x_BLD).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
         if state is not None:
-            keys, values = state.append(keys, values, seen)
+            keys, values = state.append(keys, values, columns.seen)
             keys, values = keys.to(query.dtype), values.to(query.dtype)
-        if mask_B1LK is None and seen and query.shape[2] > 1:
+        mask_B1LK = columns.look_B1LK
+        if mask_B1LK is None and columns.seen and query.shape[2] > 1:
             everything = torch.ones(1, keys.shape[2], dtype=torch.bool, device=keys.device)
-            mask_B1LK = attention_mask(everything, query.shape[2])
+            mask_B1LK = look_mask(everything, query.shape[2])
         causal = mask_B1LK is None and query.shape[2] > 1
         out = F.scaled_dot_product_attention(
             query, keys, values, attn_mask=mask_B1LK, is_causal=causal, enable_gqa=query.shape[1] != keys.shape[1]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from cosmos_reason.model.attention import Attention, attention_mask
+from cosmos_reason.model.attention import Attention
 from cosmos_reason.model.cache import HybridCache, KeyValues, MambaState
+from cosmos_reason.model.columns import Columns, describe
 from cosmos_reason.model.config import HybridConfig
 from cosmos_reason.model.mamba2 import Mamba2
 from cosmos_reason.model.mlp import MLP
@@ -32,19 +32,12 @@ class Layer(nn.Module):
             if (projection := getattr(self.mixer, name, None)) is not None:
                 projection.writes_residual = True  # initialisation makes these smaller
 
-    def forward(
-        self,
-        x_BLD: Tensor,
-        mask_BL: Tensor | None,
-        mask_B1LK: Tensor | None,
-        state: MambaState | KeyValues | None,
-        seen: int,
-    ) -> Tensor:
+    def forward(self, x_BLD: Tensor, columns: Columns, state: MambaState | KeyValues | None) -> Tensor:
         """(B, L, D) -> (B, L, D); `state` is updated in place."""
         normed_BLD = self.norm(x_BLD)
         if isinstance(self.mixer, MLP):
             return x_BLD + self.mixer(normed_BLD)
-        return x_BLD + self.mixer(normed_BLD, mask_BL if isinstance(self.mixer, Mamba2) else mask_B1LK, state, seen)
+        return x_BLD + self.mixer(normed_BLD, columns, state)
 
 
 class Backbone(nn.Module):
@@ -61,43 +54,25 @@ class Backbone(nn.Module):
         self.gradient_checkpointing = False
 
     def forward(
-        self, embeds_BLD: Tensor, attention_mask_BK: Tensor | None = None, cache: HybridCache | None = None
+        self,
+        embeds_BLD: Tensor,
+        attention_mask_BK: Tensor | None = None,
+        cache: HybridCache | None = None,
+        seq_idx_BL: Tensor | None = None,
     ) -> Tensor:
         """Embeddings (B, L, D) -> final hidden states (B, L, D).
 
         The mask covers the new columns, or cached and new ones; non-zero on tokens. Padding may stand on either side.
+        `seq_idx_BL` numbers the documents of packed rows.
         """
-        length = embeds_BLD.shape[1]
-        mask_BL = None if attention_mask_BK is None else attention_mask_BK[:, -length:].bool()
-        seen = cache.seen if cache is not None else 0
-        if cache is not None:
-            cache.advance(torch.ones_like(embeds_BLD[..., 0], dtype=torch.bool) if mask_BL is None else mask_BL)
-            mask_BL, mask_B1LK = _cached_masks(cache, mask_BL, length)
-        else:
-            mask_BL = _needed(mask_BL)
-            mask_B1LK = None if mask_BL is None else attention_mask(mask_BL, length)
+        columns = describe(embeds_BLD.shape, attention_mask_BK, cache, seq_idx_BL)
         x_BLD = embeds_BLD
         for index, layer in enumerate(self.layers):
             state = cache.layers[index] if cache is not None else None
             if self.gradient_checkpointing and self.training and cache is None:
-                x_BLD = self._gradient_checkpointing_func(layer.__call__, x_BLD, mask_BL, mask_B1LK, state, seen)
+                x_BLD = self._gradient_checkpointing_func(layer.__call__, x_BLD, columns, state)
             else:
-                x_BLD = layer(x_BLD, mask_BL, mask_B1LK, state, seen)
+                x_BLD = layer(x_BLD, columns, state)
         if cache is not None:
-            cache.seen += length
+            cache.seen += embeds_BLD.shape[1]
         return self.norm_f(x_BLD)
-
-
-def _needed(mask_BL: Tensor | None) -> Tensor | None:
-    """None where no token can see padding: every mixer is causal, so padding on the right changes no token."""
-    if mask_BL is None or bool((mask_BL[:, 1:] <= mask_BL[:, :-1]).all()):
-        return None
-    return mask_BL
-
-
-def _cached_masks(cache: HybridCache, mask_BL: Tensor | None, length: int) -> tuple[Tensor | None, Tensor | None]:
-    """Masks of the new columns and of the whole attention, each None where it would be all True."""
-    if mask_BL is not None and bool(mask_BL.all()):
-        mask_BL = None
-    valid_BK = cache.valid_BK[:, : cache.seen + length]
-    return mask_BL, None if bool(valid_BK.all()) else attention_mask(valid_BK, length)

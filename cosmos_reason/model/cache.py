@@ -3,7 +3,8 @@
 All tensors are allocated once and written in place. Columns that hold padding are remembered as not valid, so that a
 batch may be padded on either side and go on from there.
 
-B batch, K capacity in columns, C convolution channels, W window = conv width − 1, H heads, P head dim, N state size.
+B batch, K capacity in columns, C convolution channels, W window of conv width − 1 columns,
+H heads, P head dim, N state size.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ class MambaState:
     """State of one Mamba-2 layer. The recurrent state is fp32 even where activations are bf16."""
 
     def __init__(self, config: HybridConfig, batch: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.conv_BCW = torch.zeros(batch, config.conv_channels, config.conv_kernel - 1, dtype=dtype, device=device)
+        self.conv_BWC = torch.zeros(batch, config.conv_kernel - 1, config.conv_channels, dtype=dtype, device=device)
         shape = (batch, config.mamba_num_heads, config.mamba_head_dim, config.ssm_state_size)
         state_dtype = torch.float64 if dtype == torch.float64 else torch.float32
         self.ssm_BHPN = torch.zeros(shape, dtype=state_dtype, device=device)
 
     def select(self, rows_B: Tensor) -> None:
         """Keep these rows, in this order."""
-        self.conv_BCW = self.conv_BCW.index_select(0, rows_B)
+        self.conv_BWC = self.conv_BWC.index_select(0, rows_B)
         self.ssm_BHPN = self.ssm_BHPN.index_select(0, rows_B)
 
 
@@ -78,6 +79,7 @@ class HybridCache:
     ) -> None:
         device = torch.device(device)
         self.seen = 0
+        self.padded = False  # whether any column of any row holds padding
         self.valid_BK = torch.zeros(batch, capacity, dtype=torch.bool, device=device)
         self.layers: list[MambaState | KeyValues | None] = []
         for symbol in config.hybrid_override_pattern:
@@ -86,14 +88,15 @@ class HybridCache:
             else:
                 self.layers.append(KeyValues(config, batch, capacity, dtype, device) if symbol == "*" else None)
 
-    def advance(self, mask_BL: Tensor) -> None:
+    def advance(self, rows: int, length: int, token_BL: Tensor | None) -> None:
         """Take note of new columns before the layers write them; more room is made when they do not fit."""
-        needed = self.seen + mask_BL.shape[1]
-        if mask_BL.shape[0] != self.valid_BK.shape[0]:
-            raise UserError(f"the cache holds {self.valid_BK.shape[0]} rows, got {mask_BL.shape[0]}; make a new cache")
+        needed = self.seen + length
+        if rows != self.valid_BK.shape[0]:
+            raise UserError(f"the cache holds {self.valid_BK.shape[0]} rows, got {rows}; make a new cache")
         if needed > self.valid_BK.shape[1]:
             self._grow(max(needed, 2 * self.valid_BK.shape[1]))
-        self.valid_BK[:, self.seen : needed] = mask_BL
+        self.valid_BK[:, self.seen : needed] = True if token_BL is None else token_BL
+        self.padded = self.padded or (token_BL is not None and not bool(token_BL.all()))
 
     def _grow(self, capacity: int) -> None:
         valid_BK = self.valid_BK.new_zeros(self.valid_BK.shape[0], capacity)

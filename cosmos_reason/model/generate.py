@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cosmos_reason.errors import UserError
 from cosmos_reason.model.cache import HybridCache
-from cosmos_reason.model.vlm import HybridVLM
+from cosmos_reason.model.causal_lm import HybridForCausalLM
 from cosmos_reason.types import FinishReason
 
 
@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
 
 def stream(
-    model: HybridVLM,
+    model: HybridForCausalLM,
     input_ids_BL: Tensor,
     attention_mask_BL: Tensor | None,
     vision_features: Tensor | None,
@@ -74,9 +74,9 @@ def stream(
     if attention_mask_BL is not None and not bool(attention_mask_BL[:, -1].all()):
         raise UserError("prompts: wanted padding on the left, got a row that ends with padding")
     generators = _generators(sampling, rows)
-    banned = [*sampling.banned_ids, model.config.video_token_id, model.config.image_token_id]
+    banned = [*sampling.banned_ids, *model.placeholder_ids]
     weight = model.lm_head.weight
-    cache = HybridCache(model.config.text_config, rows, length + sampling.max_new_tokens, weight.dtype, weight.device)
+    cache = HybridCache(model.text_config, rows, length + sampling.max_new_tokens, weight.dtype, weight.device)
     eos = torch.tensor(sampling.eos_ids, dtype=torch.int64, device=weight.device)
     done_B = torch.zeros(rows, dtype=torch.bool, device=weight.device)
     inputs = {
@@ -100,7 +100,7 @@ def stream(
 
 
 def generate(
-    model: HybridVLM,
+    model: HybridForCausalLM,
     input_ids_BL: Tensor,
     attention_mask_BL: Tensor | None,
     vision_features: Tensor | None,

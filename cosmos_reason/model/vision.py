@@ -74,6 +74,7 @@ class VisionBlock(nn.Module):
 
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
+        self.config = config
         width = config.hidden_size
         self.head_dim = width // config.num_attention_heads
         self.norm1, self.norm2 = (nn.LayerNorm(width, eps=config.layer_norm_eps) for _ in range(2))

@@ -29,7 +29,7 @@ def test_memory_stays_where_it_is():
 
 def test_one_state_a_layer():
     cache = HybridCache(twin.text_config(hybrid_override_pattern="M-*"), 3, 7, torch.float64)
-    assert cache.layers[0].conv_BCW.shape == (3, 4 * 3 + 2 * 2 * 5, 3)
+    assert cache.layers[0].conv_BWC.shape == (3, 3, 4 * 3 + 2 * 2 * 5)
     assert cache.layers[0].ssm_BHPN.shape == (3, 4, 3, 5)
     assert cache.layers[1] is None
     assert cache.layers[2].keys.shape == (3, 2, 7, 2)

@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from cosmos_reason.model.cache import HybridCache, MambaState
-from cosmos_reason.model.mamba2 import Mamba2, chunked_scan, single_step
+from cosmos_reason.model.columns import Columns
+from cosmos_reason.model.mamba2 import Mamba2
 from cosmos_reason.model.norms import GatedGroupNorm
+from cosmos_reason.model.scan import chunked_scan, single_step
 from tests.model import twin
 
 TIGHT = {"atol": 1e-10, "rtol": 1e-10}
@@ -30,7 +32,7 @@ def state_of(layer: Mamba2, rows: int) -> MambaState:
 
 
 def by_steps(layer: Mamba2, x_BLD, state: MambaState, seen: int = 0):
-    return torch.cat([layer(x_BLD[:, t : t + 1], None, state, seen + t) for t in range(x_BLD.shape[1])], dim=1)
+    return torch.cat([layer(x_BLD[:, t : t + 1], Columns(seen=seen + t), state) for t in range(x_BLD.shape[1])], dim=1)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
@@ -41,7 +43,7 @@ def test_every_length_chunked_stepwise_and_twin_agree(groups):
     steps = by_steps(layer, x_BLD, state_of(layer, 2))
     torch.testing.assert_close(steps, expected, **TIGHT)
     for length in range(1, 41):  # chunk is 8
-        torch.testing.assert_close(layer(x_BLD[:, :length], None, None, 0), expected[:, :length], **TIGHT)
+        torch.testing.assert_close(layer(x_BLD[:, :length], Columns(), None), expected[:, :length], **TIGHT)
 
 
 @pytest.mark.parametrize("length", [63, 64, 65, 127, 128, 129, 131])
@@ -50,7 +52,7 @@ def test_around_the_borders_of_long_chunks(length):
     x_BLD = torch.randn(1, length, 8, dtype=torch.float64)
     state = state_of(layer, 1)
     expected, last_HPN = twin.mamba(layer, x_BLD[0])
-    torch.testing.assert_close(layer(x_BLD, None, state, 0)[0], expected, **TIGHT)
+    torch.testing.assert_close(layer(x_BLD, Columns(), state)[0], expected, **TIGHT)
     torch.testing.assert_close(state.ssm_BHPN[0], last_HPN, **TIGHT)
 
 
@@ -58,10 +60,10 @@ def test_around_the_borders_of_long_chunks(length):
 def test_chunk_size_does_not_matter(chunk):
     layer = mixer()
     x_BLD = torch.randn(2, 21, 8, dtype=torch.float64)
-    expected = layer(x_BLD, None, None, 0)
+    expected = layer(x_BLD, Columns(), None)
     layer.config = copy.deepcopy(layer.config)
     layer.config.chunk_size = chunk
-    torch.testing.assert_close(layer(x_BLD, None, None, 0), expected, **TIGHT)
+    torch.testing.assert_close(layer(x_BLD, Columns(), None), expected, **TIGHT)
 
 
 @pytest.mark.parametrize("padding", [1, 2, 3, 4, 8, 11])
@@ -71,11 +73,11 @@ def test_left_padding_changes_no_token(padding):
     noise = torch.randn(1, padding, 8, dtype=torch.float64) * 100
     mask_BL = torch.cat([torch.zeros(1, padding), torch.ones(1, 17)], dim=1).bool()
     alone, padded = state_of(layer, 1), state_of(layer, 1)
-    expected = layer(x_BLD, None, alone, 0)
-    got = layer(torch.cat([noise, x_BLD], dim=1), mask_BL, padded, 0)
+    expected = layer(x_BLD, Columns(), alone)
+    got = layer(torch.cat([noise, x_BLD], dim=1), Columns(mask_BL), padded)
     torch.testing.assert_close(got[:, padding:], expected, **TIGHT)
     torch.testing.assert_close(padded.ssm_BHPN, alone.ssm_BHPN, **TIGHT)
-    torch.testing.assert_close(padded.conv_BCW, alone.conv_BCW, **TIGHT)
+    torch.testing.assert_close(padded.conv_BWC, alone.conv_BWC, **TIGHT)
 
 
 @pytest.mark.parametrize("padding", [0, 1, 5])
@@ -85,7 +87,7 @@ def test_left_padding_of_every_length(padding):
     expected, _ = twin.mamba(layer, x_BLD[0, padding:])
     for length in range(1, 41):
         mask_BL = torch.arange(length + padding)[None] >= padding
-        got = layer(x_BLD[:, : length + padding], mask_BL, None, 0)
+        got = layer(x_BLD[:, : length + padding], Columns(mask_BL), None)
         torch.testing.assert_close(got[0, padding:], expected[:length], **TIGHT)
 
 
@@ -94,7 +96,7 @@ def test_rows_padded_on_the_right_go_on_as_if_alone():
     x_BLD, more_BLD = (torch.randn(3, n, 8, dtype=torch.float64) for n in (9, 4))
     lengths = torch.tensor([5, 9, 2])  # the last is shorter than the window
     state = state_of(layer, 3)
-    layer(x_BLD, torch.arange(9)[None] < lengths[:, None], state, 0)
+    layer(x_BLD, Columns(torch.arange(9)[None] < lengths[:, None]), state)
     got = by_steps(layer, more_BLD, state, 9)
     for row, length in enumerate(lengths.tolist()):
         whole = torch.cat([x_BLD[row, :length], more_BLD[row]])
@@ -106,10 +108,10 @@ def test_a_row_of_padding_is_finite_and_leaves_the_state_alone():
     x_BLD = torch.randn(2, 6, 8, dtype=torch.float64)
     mask_BL = torch.tensor([[False] * 6, [True] * 6])
     state = state_of(layer, 2)
-    layer(torch.randn(2, 5, 8, dtype=torch.float64), None, state, 0)
-    before = (state.ssm_BHPN[0].clone(), state.conv_BCW[0].clone())
-    assert torch.isfinite(layer(x_BLD, mask_BL, state, 5)).all()
-    torch.testing.assert_close((state.ssm_BHPN[0], state.conv_BCW[0]), before, atol=0, rtol=0)
+    layer(torch.randn(2, 5, 8, dtype=torch.float64), Columns(), state)
+    before = (state.ssm_BHPN[0].clone(), state.conv_BWC[0].clone())
+    assert torch.isfinite(layer(x_BLD, Columns(mask_BL, seen=5), state)).all()
+    torch.testing.assert_close((state.ssm_BHPN[0], state.conv_BWC[0]), before, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("pieces", [[21], [2, 1, 1, 17], [8, 8, 5], [1] * 21, [3, 18]])
@@ -118,9 +120,9 @@ def test_pieces_equal_the_whole(pieces):
     x_BLD = torch.randn(2, 21, 8, dtype=torch.float64)
     state, seen, out = state_of(layer, 2), 0, []
     for piece in x_BLD.split(pieces, dim=1):
-        out.append(layer(piece, None, state, seen))
+        out.append(layer(piece, Columns(seen=seen), state))
         seen += piece.shape[1]
-    torch.testing.assert_close(torch.cat(out, dim=1), layer(x_BLD, None, None, 0), **TIGHT)
+    torch.testing.assert_close(torch.cat(out, dim=1), layer(x_BLD, Columns(), None), **TIGHT)
 
 
 @pytest.mark.parametrize("bias", [0.0, -12.0])
@@ -130,7 +132,7 @@ def test_time_steps_are_limited_alike_on_every_path(bias, limit):
     layer.dt_bias.fill_(bias)
     x_BLD = torch.randn(1, 20, 8, dtype=torch.float64)
     expected, _ = twin.mamba(layer, x_BLD[0])
-    torch.testing.assert_close(layer(x_BLD, None, None, 0)[0], expected, **TIGHT)
+    torch.testing.assert_close(layer(x_BLD, Columns(), None)[0], expected, **TIGHT)
     torch.testing.assert_close(by_steps(layer, x_BLD, state_of(layer, 1))[0], expected, **TIGHT)
 
 
@@ -148,7 +150,7 @@ def test_gradients_are_finite_at_chunk_borders(length):
     x_BLD = torch.randn(2, length, 8, dtype=torch.float64, requires_grad=True)
     layer.A_log.data.fill_(math.log(16.0))
     layer.dt_bias.data.fill_(20.0)  # strong decay: exponents of −300 and less inside a chunk
-    layer(x_BLD, None, None, 0).sum().backward()
+    layer(x_BLD, Columns(), None).sum().backward()
     assert torch.isfinite(x_BLD.grad).all()
     assert all(torch.isfinite(p.grad).all() for p in layer.parameters())
 
@@ -176,7 +178,7 @@ def test_state_stays_fp32_when_activations_are_bf16():
     config = twin.text_config()
     cache = HybridCache(config, 1, 4, torch.bfloat16)
     assert cache.layers[0].ssm_BHPN.dtype == torch.float32
-    assert cache.layers[0].conv_BCW.dtype == torch.bfloat16
+    assert cache.layers[0].conv_BWC.dtype == torch.bfloat16
 
 
 def test_two_thousand_steps_do_not_drift():
@@ -194,10 +196,10 @@ def test_two_thousand_steps_do_not_drift():
 def test_bf16_autocast_keeps_the_scan_in_fp32():
     layer = copy.deepcopy(mixer()).float()
     x_BLD = torch.randn(1, 20, 8)
-    full = layer(x_BLD, None, None, 0)
+    full = layer(x_BLD, Columns(), None)
     state = MambaState(layer.config, 1, torch.bfloat16, torch.device("cpu"))
     with torch.autocast("cpu", torch.bfloat16):
-        whole = layer(x_BLD, None, None, 0)
+        whole = layer(x_BLD, Columns(), None)
         steps = by_steps(layer, x_BLD, state)
     assert whole.dtype == torch.bfloat16 and state.ssm_BHPN.dtype == torch.float32
     scale = full.abs().max()
