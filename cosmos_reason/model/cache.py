@@ -1,13 +1,16 @@
 """What decoding remembers: per Mamba-2 layer a convolution window and a state, per attention layer keys and values.
 
 All tensors are allocated once and written in place. Columns that hold padding are remembered as not valid, so that a
-batch may be padded on either side and go on from there.
+batch may be padded on either side and go on from there. A snapshot is a copy that decoding can return to.
 
-B batch, K capacity in columns, C convolution channels, W window of conv width − 1 columns,
-H heads, P head dim, N state size.
+B batch, K capacity in columns, S columns seen, C convolution channels, W conv width,
+G groups, X inner channels of a group, N state size.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,15 +23,30 @@ class MambaState:
     """State of one Mamba-2 layer. The recurrent state is fp32 even where activations are bf16."""
 
     def __init__(self, config: HybridConfig, batch: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.conv_BWC = torch.zeros(batch, config.conv_kernel - 1, config.conv_channels, dtype=dtype, device=device)
-        shape = (batch, config.mamba_num_heads, config.mamba_head_dim, config.ssm_state_size)
+        # The last columns before the convolution: that of column t of the text at t modulo W.
+        self.ring_BWC = torch.zeros(batch, config.conv_kernel, config.conv_channels, dtype=dtype, device=device)
+        shape = (batch, config.n_groups, config.ssm_state_size, config.mamba_inner_size // config.n_groups)
         state_dtype = torch.float64 if dtype == torch.float64 else torch.float32
-        self.ssm_BHPN = torch.zeros(shape, dtype=state_dtype, device=device)
+        self.ssm_BGNX = torch.zeros(shape, dtype=state_dtype, device=device)
+
+    def window(self, seen: int) -> Tensor:
+        """The W − 1 columns before column `seen`, oldest first."""
+        width = self.ring_BWC.shape[1]
+        return self.ring_BWC[:, [(seen + 1 + i) % width for i in range(width - 1)]]
+
+    def set_window(self, columns_BVC: Tensor, seen: int) -> None:
+        """These W − 1 columns stand before column `seen`."""
+        width = self.ring_BWC.shape[1]
+        self.ring_BWC[:, [(seen + 1 + i) % width for i in range(width - 1)]] = columns_BVC.to(self.ring_BWC.dtype)
+
+    def held(self, seen: int) -> dict[str, Tensor]:
+        """What a snapshot copies, by name: everything, however many columns were seen."""
+        return dict(vars(self))
 
     def select(self, rows_B: Tensor) -> None:
         """Keep these rows, in this order."""
-        self.conv_BWC = self.conv_BWC.index_select(0, rows_B)
-        self.ssm_BHPN = self.ssm_BHPN.index_select(0, rows_B)
+        self.ring_BWC = self.ring_BWC.index_select(0, rows_B)
+        self.ssm_BGNX = self.ssm_BGNX.index_select(0, rows_B)
 
 
 class KeyValues:
@@ -48,6 +66,10 @@ class KeyValues:
         self.values[:, :, seen:end] = values
         return self.keys[:, :, :end], self.values[:, :, :end]
 
+    def held(self, seen: int) -> dict[str, Tensor]:
+        """What a snapshot copies, by name: the columns seen."""
+        return {"keys": self.keys[:, :, :seen], "values": self.values[:, :, :seen]}
+
     def select(self, rows_B: Tensor) -> None:
         """Keep these rows, in this order."""
         self.keys, self.values = self.keys.index_select(0, rows_B), self.values.index_select(0, rows_B)
@@ -59,6 +81,28 @@ class KeyValues:
             new = old.new_zeros(*old.shape[:2], capacity, old.shape[3])
             new[:, :, : old.shape[2]] = old
             setattr(self, name, new)
+
+
+class Shape(NamedTuple):
+    """What a cache was made for; a snapshot fits a cache of the same shape, whatever its capacity."""
+
+    rows: int
+    layers: str
+    conv_window: tuple[int, int]  # W, C
+    mamba_state: tuple[int, int, int]  # heads, head dim, N
+    key_values: tuple[int, int]  # KV heads, head dim
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a cache held at one moment. Nothing writes into it, so it may be restored any number of times."""
+
+    shape: Shape
+    seen: int
+    padded: bool
+    valid_BS: Tensor
+    states: tuple[dict[str, Tensor], ...]  # one a layer, empty where the layer remembers nothing
 
 
 class HybridCache:
@@ -78,8 +122,17 @@ class HybridCache:
         device: torch.device | str = "cpu",
     ) -> None:
         device = torch.device(device)
+        self.shape = Shape(
+            batch,
+            config.hybrid_override_pattern,
+            (config.conv_kernel, config.conv_channels),
+            (config.mamba_num_heads, config.mamba_head_dim, config.ssm_state_size),
+            (config.num_key_value_heads, config.head_dim),
+            dtype,
+        )
         self.seen = 0
         self.padded = False  # whether any column of any row holds padding
+        self.stepper: Any = None  # of `step.py`, made for these very tensors
         self.valid_BK = torch.zeros(batch, capacity, dtype=torch.bool, device=device)
         self.layers: list[MambaState | KeyValues | None] = []
         for symbol in config.hybrid_override_pattern:
@@ -109,9 +162,37 @@ class HybridCache:
     def select(self, rows_B: Tensor) -> None:
         """Keep these rows, in this order; a row may come several times (beams)."""
         self.valid_BK = self.valid_BK.index_select(0, rows_B)
+        self.stepper = None
         for layer in self.layers:
             if layer is not None:
                 layer.select(rows_B)
+
+    def snapshot(self) -> Snapshot:
+        """A copy of everything seen so far."""
+        states = tuple(
+            {} if layer is None else {name: tensor.detach().clone() for name, tensor in layer.held(self.seen).items()}
+            for layer in self.layers
+        )
+        return Snapshot(self.shape, self.seen, self.padded, self.valid_BK[:, : self.seen].clone(), states)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from there, with the rows of then. Memory stays in place unless rows or room have to change."""
+        if snapshot.shape != self.shape:
+            pairs = zip(Shape._fields, snapshot.shape, self.shape, strict=True)
+            differing = ", ".join(f"{name} {old} is {new} here" for name, old, new in pairs if old != new)
+            raise UserError(f"the snapshot is of another cache: {differing}; restore it onto one made alike")
+        rows = len(snapshot.valid_BS)
+        if rows != len(self.valid_BK):
+            self.select(torch.zeros(rows, dtype=torch.int64, device=self.valid_BK.device))  # all is overwritten below
+        if snapshot.seen > self.valid_BK.shape[1]:
+            self._grow(snapshot.seen)
+        self.seen, self.padded = snapshot.seen, snapshot.padded
+        self.valid_BK[:, : self.seen] = snapshot.valid_BS
+        with torch.no_grad():
+            for layer, saved in zip(self.layers, snapshot.states, strict=True):
+                for name, tensor in saved.items():
+                    assert layer is not None, "a layer without memory has an empty state"
+                    layer.held(self.seen)[name].copy_(tensor)
 
     def get_seq_length(self) -> int:
         """Columns seen, under the name that transformers' `generate` asks for."""

@@ -1,15 +1,20 @@
-"""The engine against a loop without cache, and sampling against distributions computed here."""
+"""The engine against a loop without cache, rows together against rows alone, and every way in which a row ends."""
 
 from __future__ import annotations
 
+import gc
 import math
-from collections import Counter
+import warnings
+import weakref
 
 import pytest
 import torch
 
 from cosmos_reason.errors import UserError
-from cosmos_reason.model.generate import Sampling, draw, generate, stream
+from cosmos_reason.model import generate as module
+from cosmos_reason.model.cache import HybridCache
+from cosmos_reason.model.generate import Row, generate, stream
+from cosmos_reason.model.sampling import Sampling
 from tests.model import twin
 
 VIDEO, IMAGE = 5, 6
@@ -82,15 +87,141 @@ def test_finished_rows_get_the_pad_id_and_the_stream_ends():
     assert len(list(stream(net, ids_BL, mask_BL, features, both))) == 1
 
 
+def many(rows: int = 7) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Rows of 9 tokens and fewer, each with one frame."""
+    torch.manual_seed(8)
+    ids_BL = torch.randint(7, 40, (rows, 9))
+    ids_BL[:, 6] = VIDEO
+    mask_BL = torch.ones_like(ids_BL)
+    for row in range(rows):
+        ids_BL[row, : row % 5], mask_BL[row, : row % 5] = 0, 0
+    return ids_BL, mask_BL, torch.randn(rows, 1, 64, dtype=torch.float64)
+
+
+def assert_same(got: list[Row], expected: list[Row]) -> None:
+    """Token for token; passes over fewer rows add up in another order, hence 1e-5 in float32."""
+    assert [row.ids_L.tolist() for row in got] == [row.ids_L.tolist() for row in expected]
+    assert [row.finish_reason for row in got] == [row.finish_reason for row in expected]
+    for one, other in zip(got, expected, strict=True):
+        assert one.logprobs_L == pytest.approx(other.logprobs_L, abs=1e-5)
+
+
+DRAWS = [
+    {"repetition_penalty": 1.3},
+    {"temperature": 1.0, "seeds": (4,)},
+    {"temperature": 1.2, "top_p": 0.9, "repetition_penalty": 1.5, "seeds": tuple(range(40, 24, -1))},
+]
+
+
+@pytest.mark.parametrize("fields", DRAWS, ids=str)
+def test_finished_rows_leave_the_cache_and_change_nothing(fields):
+    """Against the same rows without end tokens, where none leaves."""
+    net, prompts, ends = model(), many(16), range(7, 13)
+    whole = generate(net, *prompts, Sampling(max_new_tokens=30, **fields))
+    sizes: list[int] = []
+    net.backbone.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    rows = generate(net, *prompts, Sampling(max_new_tokens=30, eos_ids=tuple(ends), **fields))
+    lengths = [next((n for n, i in enumerate(row.ids_L, 1) if i in ends), 30) for row in whole]
+    cut = [Row(row.ids_L[:n], row.logprobs_L[:n], row.finish_reason) for row, n in zip(whole, lengths, strict=True)]
+    assert_same(rows, [row._replace(finish_reason="stop") if row.ids_L[-1] in ends else row for row in cut])
+    going = [sum(n > step for n in lengths) for step in range(max(lengths))]
+    assert len(sizes) == len(going) and all(g <= size <= 2 * g for g, size in zip(going, sizes, strict=True))
+    assert len(set(sizes)) > 2  # rows left more than once
+
+
+def test_rows_of_a_batch_that_shrinks_are_as_each_alone():
+    net, (ids_BL, mask_BL, features) = model(), many()
+    sampling = {"temperature": 1.0, "max_new_tokens": 24, "eos_ids": tuple(range(7, 11)), "repetition_penalty": 1.2}
+    rows = generate(net, ids_BL, mask_BL, features, Sampling(**sampling, seeds=(30,)))
+    alone = [
+        generate(net, ids_BL[i : i + 1], mask_BL[i : i + 1], features[i : i + 1], Sampling(**sampling, seeds=(30 + i,)))
+        for i in range(7)
+    ]
+    assert_same(rows, [row for (row,) in alone])
+
+
+def test_stop_is_asked_of_every_id_and_ends_its_row_only():
+    net, prompts = model(), many()
+    free = generate(net, *prompts, Sampling(max_new_tokens=12))
+    asked: list[tuple[int, int]] = []
+
+    def stop(row: int, token: int) -> bool:
+        asked.append((row, token))
+        return row != 3 and len([r for r, _ in asked if r == row]) == row + 2
+
+    rows = generate(net, *prompts, Sampling(max_new_tokens=12), stop=stop)
+    for i, (row, whole) in enumerate(zip(rows, free, strict=True)):
+        assert row.ids_L.tolist() == whole.ids_L[: 12 if i == 3 else i + 2].tolist()
+        assert row.finish_reason == ("length" if i == 3 else "stop")
+        assert [token for r, token in asked if r == i] == row.ids_L.tolist()  # also after rows have left the cache
+
+
 def test_cancelling_between_steps():
     net = model()
-    ids_BL, mask_BL, features = batch()
     asked = []
-    rows = generate(
-        net, ids_BL, mask_BL, features, Sampling(max_new_tokens=8), lambda: asked.append(1) or len(asked) > 3
-    )
+    rows = generate(net, *batch(), Sampling(max_new_tokens=8), lambda: asked.append(1) or len(asked) > 3)
     assert [len(row.ids_L) for row in rows] == [3, 3]
     assert {row.finish_reason for row in rows} == {"cancelled"}
+    rows = generate(net, *batch(), Sampling(max_new_tokens=8), lambda: True)
+    assert [(len(row.ids_L), len(row.logprobs_L), row.finish_reason) for row in rows] == 2 * [(0, 0, "cancelled")]
+
+
+def test_a_cancelled_batch_tells_finished_rows_from_others():
+    net = model()
+    free = generate(net, *batch(), Sampling(max_new_tokens=8))
+    end = int(free[0].ids_L[2])
+    assert end not in free[1].ids_L[:5]
+    asked = []
+    sampling = Sampling(max_new_tokens=8, eos_ids=(end,))
+    rows = generate(net, *batch(), sampling, lambda: asked.append(1) or len(asked) > 5)
+    assert [row.finish_reason for row in rows] == ["stop", "cancelled"]
+    assert len(rows[1].ids_L) == len(rows[1].logprobs_L) == 5
+
+
+@pytest.mark.parametrize("how", ["cancelled", "closed", "dropped"])
+def test_memory_is_free_as_soon_as_the_stream_ends(monkeypatch, how):
+    """Without the garbage collector, which may come much later."""
+    caches: list[weakref.ref[HybridCache]] = []
+
+    def made(*arguments) -> HybridCache:
+        cache = HybridCache(*arguments)
+        caches.append(weakref.ref(cache))
+        return cache
+
+    monkeypatch.setattr(module, "HybridCache", made)
+    cancelled: list[int] = []
+    steps = stream(model(), *batch(), Sampling(max_new_tokens=8), lambda: bool(cancelled))
+    next(steps)
+    gc.disable()
+    try:
+        assert caches[0]() is not None
+        if how == "cancelled":
+            cancelled.append(1)
+            assert next(steps, None) is None
+        elif how == "closed":
+            steps.close()
+            assert next(steps, None) is None
+        else:
+            del steps
+        assert caches[0]() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_training_mode_and_checkpointing_change_nothing(temperature):
+    net, prompts = twin.tiny(), many()
+    sampling = Sampling(temperature=temperature, max_new_tokens=10, seeds=(2,))
+    expected = generate(net, *prompts, sampling)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # transformers renames the method
+        net.gradient_checkpointing_enable()
+    net.train()
+    assert net.backbone.gradient_checkpointing and net.training
+    got = generate(net, *prompts, sampling)
+    assert_same(got, expected)
+    assert net.training and all((a.logprobs_L == b.logprobs_L).all() for a, b in zip(got, expected, strict=True))
+    assert all(parameter.grad is None for parameter in net.parameters())
 
 
 def test_banned_ids_and_placeholders_are_never_drawn():
@@ -101,50 +232,6 @@ def test_banned_ids_and_placeholders_are_never_drawn():
         sampling = Sampling(temperature=temperature, max_new_tokens=30, banned_ids=(9,))
         drawn = {int(i) for row in generate(net, ids_BL, mask_BL, features, sampling) for i in row.ids_L}
         assert not drawn & {VIDEO, IMAGE, 9}
-
-
-def draws(sampling: Sampling, probs: list[float], count: int = 4000) -> tuple[Counter, dict[int, float]]:
-    """Counts and log-probabilities of many draws from one distribution."""
-    logits = torch.tensor(probs).log().expand(count, -1)
-    generators = [torch.Generator().manual_seed(seed) for seed in range(count)]
-    ids, logprobs = draw(logits, sampling, [], generators)
-    return Counter(ids.tolist()), dict(zip(ids.tolist(), logprobs.tolist(), strict=True))
-
-
-@pytest.mark.parametrize(
-    ("sampling", "expected"),
-    [
-        (Sampling(temperature=1.0), [0.1, 0.4, 0.2, 0.3]),
-        (Sampling(temperature=0.5), [0.01 / 0.3, 0.16 / 0.3, 0.04 / 0.3, 0.09 / 0.3]),
-        (Sampling(temperature=1.0, top_k=2), [0, 4 / 7, 0, 3 / 7]),
-        (Sampling(temperature=1.0, top_p=0.65), [0, 4 / 7, 0, 3 / 7]),
-        (Sampling(temperature=1.0, top_p=0.71), [0, 4 / 9, 2 / 9, 3 / 9]),
-        (Sampling(temperature=1.0, top_p=0.01), [0, 1, 0, 0]),
-        (Sampling(temperature=1.0, top_k=3, top_p=0.5), [0, 4 / 7, 0, 3 / 7]),
-    ],
-)
-def test_sampling_follows_the_distribution_it_reports(sampling, expected):
-    counts, logprobs = draws(sampling, [0.1, 0.4, 0.2, 0.3])
-    for token, share in enumerate(expected):
-        assert counts[token] / 4000 == pytest.approx(share, abs=0.03)  # 4 deviations of 4,000 draws
-        if share:
-            assert logprobs[token] == pytest.approx(math.log(share), abs=1e-5)
-        else:
-            assert token not in counts
-
-
-def test_greedy_reports_the_plain_softmax():
-    counts, logprobs = draws(Sampling(), [0.1, 0.4, 0.2, 0.3], count=3)
-    assert counts == {1: 3}
-    assert logprobs[1] == pytest.approx(math.log(0.4), abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    "fields", [{"temperature": -1.0}, {"temperature": math.nan}, {"top_p": 0.0}, {"top_k": -1}, {"max_new_tokens": 0}]
-)
-def test_settings_out_of_range_are_refused(fields):
-    with pytest.raises(UserError, match="wanted"):
-        Sampling(**fields)
 
 
 def test_prompts_padded_on_the_right_and_missing_seeds_are_refused():
