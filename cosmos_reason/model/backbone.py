@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from cosmos_reason.model.attention import Attention
@@ -17,6 +18,7 @@ from cosmos_reason.model.config import HybridConfig
 from cosmos_reason.model.mamba2 import Mamba2
 from cosmos_reason.model.mlp import MLP
 from cosmos_reason.model.norms import RMSNorm
+from cosmos_reason.model.step import Stepper
 
 MIXERS: dict[str, type[Mamba2] | type[MLP] | type[Attention]] = {"M": Mamba2, "-": MLP, "*": Attention}
 
@@ -66,13 +68,25 @@ class Backbone(nn.Module):
         `seq_idx_BL` numbers the documents of packed rows.
         """
         columns = describe(embeds_BLD.shape, attention_mask_BK, cache, seq_idx_BL)
+        if cache is not None:  # states are written in place: a pass that fills a cache is not one to learn from
+            with torch.no_grad():
+                return self._continue(embeds_BLD, columns, cache)
         x_BLD = embeds_BLD
-        for index, layer in enumerate(self.layers):
-            state = cache.layers[index] if cache is not None else None
-            if self.gradient_checkpointing and self.training and cache is None:
-                x_BLD = self._gradient_checkpointing_func(layer.__call__, x_BLD, columns, state)
+        for layer in self.layers:
+            if self.gradient_checkpointing and self.training:
+                x_BLD = self._gradient_checkpointing_func(layer.__call__, x_BLD, columns, None)
             else:
-                x_BLD = layer(x_BLD, columns, state)
-        if cache is not None:
-            cache.seen += embeds_BLD.shape[1]
+                x_BLD = layer(x_BLD, columns, None)
         return self.norm_f(x_BLD)
+
+    def _continue(self, x_BLD: Tensor, columns: Columns, cache: HybridCache) -> Tensor:
+        if x_BLD.shape[1] == 1 and columns.token_BL is None:
+            if cache.stepper is None:
+                cache.stepper = Stepper(self.layers, self.norm_f, cache)
+            hidden_BLD = cache.stepper(x_BLD[:, 0], columns)[:, None]
+        else:
+            for layer, state in zip(self.layers, cache.layers, strict=True):
+                x_BLD = layer(x_BLD, columns, state)
+            hidden_BLD = self.norm_f(x_BLD)
+        cache.seen += x_BLD.shape[1]
+        return hidden_BLD

@@ -58,6 +58,8 @@ def describe(
     if token_BL is not None and bool(token_BL.all()):
         token_BL = None
     valid_BK = cache.valid_BK[:, : cache.seen + length] if cache.padded else None
+    if valid_BK is not None and length == 1 and token_BL is None:
+        return Columns(None, None, valid_BK[:, None, None], cache.seen)
     return Columns(token_BL, None, None if valid_BK is None else look_mask(valid_BK, length), cache.seen)
 
 

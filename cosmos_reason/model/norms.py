@@ -25,8 +25,13 @@ class RMSNorm(nn.Module):
 
     def forward(self, x_BLD: Tensor) -> Tensor:
         """Same shape and dtype as the input."""
-        y_BLD = F.rms_norm(at_least_fp32(x_BLD), (x_BLD.shape[-1],), eps=self.eps)
-        return (y_BLD * self.weight).to(x_BLD.dtype)
+        x = at_least_fp32(x_BLD)
+        if torch.is_grad_enabled():
+            y_BLD = F.rms_norm(x, (x.shape[-1],), eps=self.eps) * self.weight
+        else:
+            norm_BL1 = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+            y_BLD = (x * (norm_BL1.square_() / x.shape[-1]).add_(self.eps).rsqrt_()).mul_(self.weight)
+        return y_BLD.to(x_BLD.dtype)
 
 
 class GatedGroupNorm(nn.Module):

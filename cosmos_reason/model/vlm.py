@@ -100,7 +100,8 @@ class HybridVLM(HybridForCausalLM):
         pixel_values: (F, C, H, W) frames of the whole batch in order; or vision_features: (F, S, E) of `encode_frames`.
         """
         embeds_BLD = self._embed(input_ids, inputs_embeds)
-        if input_ids is not None:
+        drawn = cache is not None and cache.seen > 0 and embeds_BLD.shape[1] == 1  # never a placeholder
+        if input_ids is not None and not drawn:
             embeds_BLD = self._place(input_ids, embeds_BLD, pixel_values, vision_features)
         return super().forward(
             attention_mask=attention_mask,

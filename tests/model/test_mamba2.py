@@ -10,12 +10,13 @@ import math
 
 import pytest
 import torch
+from torch.func import functional_call
 
+from cosmos_reason.model import core
 from cosmos_reason.model.cache import HybridCache, MambaState
 from cosmos_reason.model.columns import Columns
 from cosmos_reason.model.mamba2 import Mamba2
 from cosmos_reason.model.norms import GatedGroupNorm
-from cosmos_reason.model.scan import chunked_scan, single_step
 from tests.model import twin
 
 TIGHT = {"atol": 1e-10, "rtol": 1e-10}
@@ -29,6 +30,11 @@ def mixer(seed: int = 0, **changes) -> Mamba2:
 
 def state_of(layer: Mamba2, rows: int) -> MambaState:
     return MambaState(layer.config, rows, torch.float64, torch.device("cpu"))
+
+
+def heads_first(state: MambaState) -> torch.Tensor:
+    """(B, G, N, X) -> (B, H, P, N) of the tiny mixer, whose heads have 3 channels."""
+    return state.ssm_BGNX.unflatten(-1, (-1, 3)).permute(0, 1, 3, 4, 2).flatten(1, 2)
 
 
 def by_steps(layer: Mamba2, x_BLD, state: MambaState, seen: int = 0):
@@ -53,7 +59,7 @@ def test_around_the_borders_of_long_chunks(length):
     state = state_of(layer, 1)
     expected, last_HPN = twin.mamba(layer, x_BLD[0])
     torch.testing.assert_close(layer(x_BLD, Columns(), state)[0], expected, **TIGHT)
-    torch.testing.assert_close(state.ssm_BHPN[0], last_HPN, **TIGHT)
+    torch.testing.assert_close(heads_first(state)[0], last_HPN, **TIGHT)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5, 16, 256])
@@ -76,8 +82,8 @@ def test_left_padding_changes_no_token(padding):
     expected = layer(x_BLD, Columns(), alone)
     got = layer(torch.cat([noise, x_BLD], dim=1), Columns(mask_BL), padded)
     torch.testing.assert_close(got[:, padding:], expected, **TIGHT)
-    torch.testing.assert_close(padded.ssm_BHPN, alone.ssm_BHPN, **TIGHT)
-    torch.testing.assert_close(padded.conv_BWC, alone.conv_BWC, **TIGHT)
+    torch.testing.assert_close(padded.ssm_BGNX, alone.ssm_BGNX, **TIGHT)
+    torch.testing.assert_close(padded.window(17 + padding), alone.window(17), **TIGHT)
 
 
 @pytest.mark.parametrize("padding", [0, 1, 5])
@@ -109,9 +115,9 @@ def test_a_row_of_padding_is_finite_and_leaves_the_state_alone():
     mask_BL = torch.tensor([[False] * 6, [True] * 6])
     state = state_of(layer, 2)
     layer(torch.randn(2, 5, 8, dtype=torch.float64), Columns(), state)
-    before = (state.ssm_BHPN[0].clone(), state.conv_BWC[0].clone())
+    before = (state.ssm_BGNX[0].clone(), state.window(5)[0].clone())
     assert torch.isfinite(layer(x_BLD, Columns(mask_BL, seen=5), state)).all()
-    torch.testing.assert_close((state.ssm_BHPN[0], state.conv_BWC[0]), before, atol=0, rtol=0)
+    torch.testing.assert_close((state.ssm_BGNX[0], state.window(11)[0]), before, atol=0, rtol=0)
 
 
 @pytest.mark.parametrize("pieces", [[21], [2, 1, 1, 17], [8, 8, 5], [1] * 21, [3, 18]])
@@ -155,42 +161,84 @@ def test_gradients_are_finite_at_chunk_borders(length):
     assert all(torch.isfinite(p.grad).all() for p in layer.parameters())
 
 
-@pytest.mark.parametrize("length", [1, 4, 5, 7])
-def test_gradients_of_the_scan(length):
-    torch.manual_seed(0)
-    shapes = [(1, length, 4, 2), (1, length, 4), (4,), (1, length, 2, 3), (1, length, 2, 3), (1, 4, 2, 3)]
-    x, dt, A, B, C, state = (torch.rand(s, dtype=torch.float64, requires_grad=True) for s in shapes)
-    assert torch.autograd.gradcheck(
-        lambda *a: chunked_scan(a[0], a[1], -a[2], a[3], a[4], 4, a[5]), (x, dt, A, B, C, state)
-    )
+@pytest.mark.parametrize("kind", ["plain", "left padding", "packed", "limited", "no bias"])
+@pytest.mark.parametrize("length", [1, 8, 13])
+def test_gradients_against_differences(kind, length):
+    """The derivative is written by hand; chunk 4, two rows."""
+    limit = (0.3, 0.9) if kind == "limited" else (0.0, math.inf)
+    layer = mixer(chunk_size=4, time_step_limit=limit, use_conv_bias=kind != "no bias").requires_grad_(True)
+    x_BLD = torch.randn(2, length, 8, dtype=torch.float64, requires_grad=True)
+    columns = Columns()
+    if kind == "left padding":
+        columns = Columns(torch.arange(length)[None] >= torch.tensor([[0], [2]]))
+    if kind == "packed":
+        columns = Columns(document_BL=documents(length))
+    names = [name for name, _ in layer.named_parameters()]
+
+    def run(x, *weights):
+        return functional_call(layer, dict(zip(names, weights, strict=True)), (x, columns, None))
+
+    assert torch.autograd.gradcheck(run, (x_BLD, *layer.parameters()), fast_mode=True)
 
 
-def test_a_scalar_case_by_hand():
-    x, dt = torch.tensor([1.0, 2.0]).view(1, 2, 1, 1), torch.tensor([0.5, 1.0]).view(1, 2, 1)
-    A, B, C = torch.tensor([-1.0]), torch.tensor([3.0, 1.0]).view(1, 2, 1, 1), torch.tensor([1.0, 2.0]).view(1, 2, 1, 1)
-    y, state = chunked_scan(x, dt, A, B, C, 64, None)
-    # h1 = 0.5 · 1 · 3 = 1.5; h2 = e^-1 · 1.5 + 1 · 2 · 1
-    assert y.flatten().tolist() == pytest.approx([1.5, 2 * (1.5 / math.e + 2)])
-    assert state.item() == pytest.approx(1.5 / math.e + 2)
+def documents(length: int) -> torch.Tensor:
+    """Two rows of documents of 1, 2, 3, 6 … and 5, 7 … columns: shorter than the window, borders inside chunks."""
+    return torch.stack([torch.bucketize(torch.arange(length), torch.tensor(ends)) for ends in ([0, 2, 5, 11], [4, 11])])
+
+
+@pytest.mark.parametrize("chunk", [4, 8, 64])
+def test_packed_documents_equal_separate_ones(chunk):
+    layer = mixer(chunk_size=chunk)
+    x_BLD = torch.randn(2, 21, 8, dtype=torch.float64)
+    document_BL = documents(21)
+    got = layer(x_BLD, Columns(document_BL=document_BL), None)
+    for row in range(2):
+        for number in document_BL[row].unique():
+            here = document_BL[row] == number
+            torch.testing.assert_close(got[row, here], twin.mamba(layer, x_BLD[row, here])[0], **TIGHT)
+
+
+@pytest.mark.parametrize(("rows", "length"), [(1, 700), (5, 90), (40, 13), (3, 257)])
+def test_segments_do_not_matter(rows, length, monkeypatch):
+    """Values and gradients of several rows and columns a segment, against a single column of chunks a segment."""
+    results = []
+    for segment in (core.SEGMENT, 1):
+        monkeypatch.setattr(core.places, "__defaults__", (segment,))
+        layer = mixer(chunk_size=16).requires_grad_(True)
+        torch.manual_seed(3)
+        x_BLD = torch.randn(rows, length, 8, dtype=torch.float64, requires_grad=True)
+        y_BLD = layer(x_BLD, Columns(), None)
+        (y_BLD * torch.linspace(-1, 1, length, dtype=torch.float64)[:, None]).sum().backward()
+        results.append([y_BLD.detach(), x_BLD.grad, *(p.grad for p in layer.parameters())])
+    torch.testing.assert_close(results[0], results[1], **TIGHT)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 300])
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 255, 256, 257, 1000])
+def test_places_cover_every_column_once(batch, length):
+    seen = torch.zeros(batch, length)
+    for place in core.places(batch, length, 64):
+        seen[place.rows, place.start : place.end] += 1
+        size, rest = divmod(place.end - place.start, place.chunks)
+        assert rest == 0 and size <= 64
+    assert (seen == 1).all()
 
 
 def test_state_stays_fp32_when_activations_are_bf16():
     config = twin.text_config()
     cache = HybridCache(config, 1, 4, torch.bfloat16)
-    assert cache.layers[0].ssm_BHPN.dtype == torch.float32
-    assert cache.layers[0].conv_BWC.dtype == torch.bfloat16
+    assert cache.layers[0].ssm_BGNX.dtype == torch.float32
+    assert cache.layers[0].ring_BWC.dtype == torch.bfloat16
 
 
 def test_two_thousand_steps_do_not_drift():
-    torch.manual_seed(0)
-    L = 2000
-    x, dt = torch.randn(L, 1, 2, 3), torch.rand(L, 1, 2) * 0.1
-    A, B, C = -torch.tensor([0.01, 1.0]), torch.randn(L, 1, 1, 4), torch.randn(L, 1, 1, 4)
-    states = {kind: torch.zeros(1, 2, 3, 4, dtype=kind) for kind in (torch.float32, torch.float64)}
-    for t in range(L):
-        y = {k: single_step(x[t].to(k), dt[t].to(k), A.to(k), B[t].to(k), C[t].to(k), s) for k, s in states.items()}
+    exact = mixer()
+    layer = copy.deepcopy(exact).float()
+    x_BLD = torch.randn(1, 2000, 8, dtype=torch.float64)
+    state = MambaState(layer.config, 1, torch.float32, torch.device("cpu"))
     # fp32 rounding of 2,000 sums; a 16-bit state is off by more than 0.01 here
-    torch.testing.assert_close(y[torch.float32].double(), y[torch.float64], atol=1e-4, rtol=1e-4)
+    got = by_steps(layer, x_BLD.float(), state).double()
+    torch.testing.assert_close(got, exact(x_BLD, Columns(), None), atol=1e-4, rtol=1e-4)
 
 
 def test_bf16_autocast_keeps_the_scan_in_fp32():
@@ -201,7 +249,7 @@ def test_bf16_autocast_keeps_the_scan_in_fp32():
     with torch.autocast("cpu", torch.bfloat16):
         whole = layer(x_BLD, Columns(), None)
         steps = by_steps(layer, x_BLD, state)
-    assert whole.dtype == torch.bfloat16 and state.ssm_BHPN.dtype == torch.float32
+    assert whole.dtype == torch.bfloat16 and state.ssm_BGNX.dtype == torch.float32
     scale = full.abs().max()
     assert (whole.float() - full).abs().max() / scale < 0.03  # eight bits in the projections
     assert (steps.float() - whole.float()).abs().max() / scale < 0.02
