@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from cosmos_reason.model.cache import KeyValues
 from cosmos_reason.model.columns import Columns, look_mask
 from cosmos_reason.model.config import HybridConfig
+from cosmos_reason.model.linear import project
 
 
 class Attention(nn.Module):
@@ -29,9 +30,9 @@ class Attention(nn.Module):
 
     def forward(self, x_BLD: Tensor, columns: Columns, state: KeyValues | None) -> Tensor:
         """(B, L, D) -> (B, L, D); `state` takes the new keys and values."""
-        query = self.q_proj(x_BLD).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-        keys = self.k_proj(x_BLD).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-        values = self.v_proj(x_BLD).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        query = project(self.q_proj, x_BLD).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        keys = project(self.k_proj, x_BLD).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        values = project(self.v_proj, x_BLD).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
         if state is not None:
             keys, values = state.append(keys, values, columns.seen)
             keys, values = keys.to(query.dtype), values.to(query.dtype)
@@ -43,4 +44,4 @@ class Attention(nn.Module):
         out = F.scaled_dot_product_attention(
             query, keys, values, attn_mask=mask_B1LK, is_causal=causal, enable_gqa=query.shape[1] != keys.shape[1]
         )
-        return self.o_proj(out.transpose(1, 2).flatten(2))
+        return project(self.o_proj, out.transpose(1, 2).flatten(2))

@@ -20,6 +20,7 @@ from cosmos_reason.model.attention import Attention
 from cosmos_reason.model.backbone import Backbone
 from cosmos_reason.model.cache import HybridCache
 from cosmos_reason.model.config import HybridConfig
+from cosmos_reason.model.linear import project
 
 
 @dataclass
@@ -110,7 +111,7 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):
         if labels is not None:
             loss = self._loss(hidden_BLD, labels, num_items_in_batch, seq_idx)
         if labels is None or logits_to_keep:
-            logits = self.lm_head(hidden_BLD[:, -logits_to_keep:])
+            logits = project(self.lm_head, hidden_BLD[:, -logits_to_keep:])
         output = HybridOutput(loss=loss, logits=logits, cache=cache)
         return output if return_dict else output.to_tuple()
 
@@ -127,7 +128,7 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):
         learned_BL = targets_BL != -100
         if seq_idx_BL is not None:
             learned_BL = learned_BL & (seq_idx_BL[:, 1:] == seq_idx_BL[:, :-1])
-        logits_NV = self.lm_head(hidden_BLD[:, :-1][learned_BL])
+        logits_NV = project(self.lm_head, hidden_BLD[:, :-1][learned_BL])
         total = F.cross_entropy(logits_NV.float(), targets_BL[learned_BL], reduction="sum")
         return total / (learned_BL.sum().clamp(min=1) if items is None else items)
 

@@ -14,17 +14,33 @@ from transformers import PreTrainedConfig
 from cosmos_reason.errors import UserError
 
 LAYER_TYPES = {"M": "linear_attention", "-": "mlp", "*": "full_attention"}  # names of `nemotron_h`
-_UNSUPPORTED = ("attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias", "tie_word_embeddings")
+_UNSUPPORTED = ("attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias")
+_WHOLE = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "ssm_state_size",
+    "mamba_num_heads",
+    "mamba_head_dim",
+    "n_groups",
+    "conv_kernel",
+    "chunk_size",
+)
+_POSITIVE = ("layer_norm_epsilon", "initializer_range", "time_step_min", "time_step_max", "time_step_floor")
+_SWITCHES = ("use_conv_bias", "rescale_prenorm_residual", "tie_word_embeddings")
 
 
 def parse_pattern(pattern: str) -> list[str]:
     """Layer types of a pattern. Example: ``"M-*-"`` → ["linear_attention", "mlp", "full_attention", "mlp"]."""
-    unknown = sorted(set(pattern) - set(LAYER_TYPES))
+    unknown = sorted(set(pattern) - set(LAYER_TYPES)) if isinstance(pattern, str) else [type(pattern).__name__]
     if unknown or not pattern:
         got = f"{' '.join(unknown)} in {pattern!r}" if unknown else "an empty pattern"
         raise UserError(
             f"hybrid_override_pattern: wanted a string over M (Mamba-2), - (FFN) and * (attention), got {got}; "
-            "write one character a layer (pipeline marks such as | are not part of a pattern)"
+            "write one character a layer (there are no experts E, and marks such as | and / are no layers)"
         )
     return [LAYER_TYPES[symbol] for symbol in pattern]
 
@@ -74,26 +90,48 @@ class HybridConfig(PreTrainedConfig):
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.5  # of embeddings; linear layers start with a spread of 1 / √inputs
     rescale_prenorm_residual: bool = True  # output projections start smaller by sqrt(number of layers)
+    tie_word_embeddings: bool = False  # the head reads out with the embedding table; not in the video model
     pad_token_id: int | None = 0
     eos_token_id: int | list[int] | None = 2
 
     def __post_init__(self, **kwargs: Any) -> None:
-        refused = [name for name in _UNSUPPORTED if kwargs.get(name) or getattr(self, name, False)]
-        if refused:
-            raise UserError(f"{', '.join(refused)}: linear layers have no bias and the head is untied; leave these out")
+        if refused := [name for name in _UNSUPPORTED if kwargs.get(name)]:
+            raise UserError(f"{', '.join(refused)}: linear layers have no bias here; leave it out")
         parse_pattern(self.hybrid_override_pattern)
-        self.time_step_limit = (float(self.time_step_limit[0]), float(self.time_step_limit[1]))
+        self._check_kinds()
+        self._check_relations()
+        super().__post_init__(**kwargs)
+
+    def _check_kinds(self) -> None:
+        """Every field by itself."""
+        for name in _WHOLE:
+            whole(name, getattr(self, name), 1)
+        for name in _POSITIVE:
+            if not (_is_number(value := getattr(self, name)) and 0 < value < math.inf):
+                raise UserError(f"{name}: wanted a number above 0, got {value!r}")
+        for name in _SWITCHES:
+            if not isinstance(value := getattr(self, name), bool):
+                raise UserError(f"{name}: wanted true or false, got {value!r}")
+        limit = self.time_step_limit
+        if not (isinstance(limit, list | tuple) and len(limit) == 2 and all(_is_number(end) for end in limit)):
+            raise UserError(f"time_step_limit: wanted two numbers, low and high, got {limit!r}")
+        self.time_step_limit = (float(limit[0]), float(limit[1]))
+
+    def _check_relations(self) -> None:
+        """What must hold between fields."""
         _divides("n_groups", self.n_groups, "mamba_num_heads", self.mamba_num_heads)
         _divides("num_key_value_heads", self.num_key_value_heads, "num_attention_heads", self.num_attention_heads)
         if not 0 <= self.time_step_limit[0] < self.time_step_limit[1]:
             raise UserError(f"time_step_limit: wanted 0 ≤ low < high, got {self.time_step_limit}")
-        if not 0 < self.time_step_min <= self.time_step_max:
+        if self.time_step_min > self.time_step_max:
             raise UserError(
-                f"time_step_min, time_step_max: wanted 0 < min ≤ max, got {self.time_step_min}, {self.time_step_max}"
+                f"time_step_min, time_step_max: wanted min ≤ max, got {self.time_step_min}, {self.time_step_max}"
             )
-        if min(self.chunk_size, self.conv_kernel) < 1:
-            raise UserError(f"chunk_size and conv_kernel: wanted 1 or more, got {self.chunk_size}, {self.conv_kernel}")
-        super().__post_init__(**kwargs)
+        ends = self.eos_token_id if isinstance(self.eos_token_id, list | tuple) else [self.eos_token_id]
+        for name, ids in (("pad_token_id", [self.pad_token_id]), ("eos_token_id", ends)):
+            for token in ids:
+                if token is not None and whole(name, token, 0) >= self.vocab_size:
+                    raise UserError(f"{name}: {token} is outside the vocabulary of vocab_size {self.vocab_size}")
 
     @property
     def layers_block_type(self) -> list[str]:
@@ -188,9 +226,24 @@ class HybridVLMConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        largest = max(self.video_token_id, self.image_token_id)
+        if kwargs.get("tie_word_embeddings") or self.text_config.tie_word_embeddings:
+            raise UserError("tie_word_embeddings: the head of the video model is untied; leave it out")
+        for name in ("projector_size", "video_frames"):
+            whole(name, getattr(self, name), 1)
+        largest = max(whole(name, getattr(self, name), 0) for name in ("video_token_id", "image_token_id"))
         if largest >= self.text_config.vocab_size:
             raise UserError(f"placeholder id {largest} is outside the vocabulary of {self.text_config.vocab_size}")
+
+
+def whole(name: str, value: object, least: int) -> int:
+    """`value` if it is a whole number of at least `least`; otherwise the caller's mistake."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UserError(f"{name}: wanted a whole number, {least} or more, got {value!r}")
+    return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _divides(small_name: str, small: int, large_name: str, large: int) -> None:

@@ -166,9 +166,9 @@ class Segment:
 
     def lagged(self, lag: int) -> tuple[slice, slice]:
         """Columns that have one `lag` before them, and those of `raw_RKC` that stand there."""
-        length, there = self.z_RTI.shape[1], self.raw_RKC.shape[1]
-        first = max(lag - (there - length), 0)
-        return slice(first, length), slice(there - length - lag + first, there - lag)
+        length, before = self.z_RTI.shape[1], self.raw_RKC.shape[1] - self.z_RTI.shape[1]
+        first = min(max(lag - before, 0), length)
+        return slice(first, length), slice(max(before + first - lag, 0), max(before + length - lag, 0))
 
     def _decays(self) -> None:
         """How much is left, from the start of its chunk to each column and from each column to the end of its chunk."""

@@ -64,12 +64,9 @@ def stream(
     eos = torch.tensor(sampling.eos_ids, dtype=torch.int64, device=weight.device)
     done_B = torch.zeros(rows, dtype=torch.bool, device=weight.device)
     kept_R = torch.arange(rows, device=weight.device)
-    inputs = {
-        "input_ids": input_ids_BL,
-        "attention_mask": attention_mask_BL,
-        "vision_features": vision_features,
-        "pixel_values": pixel_values,
-    }
+    inputs = {"input_ids": input_ids_BL, "attention_mask": attention_mask_BL}
+    inputs |= {} if vision_features is None else {"vision_features": vision_features}
+    inputs |= {} if pixel_values is None else {"pixel_values": pixel_values}
     for _ in range(sampling.max_new_tokens):
         if cancel is not None and cancel():
             return

@@ -25,7 +25,8 @@ def draw(module: nn.Module, text: HybridConfig) -> None:
     if isinstance(module, (nn.Linear, nn.Conv2d)):
         _init_projection(module, text)
     elif isinstance(module, nn.Embedding):
-        init.normal_(module.weight, std=text.initializer_range)
+        # Tied, the same numbers make the logits, whose spread should be about one.
+        init.normal_(module.weight, std=text.hidden_size**-0.5 if text.tie_word_embeddings else text.initializer_range)
     elif isinstance(module, (nn.LayerNorm, nn.GroupNorm)):
         init.ones_(module.weight)
         init.zeros_(module.bias)

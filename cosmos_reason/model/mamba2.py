@@ -13,11 +13,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cosmos_reason.model import core
+from cosmos_reason.model import core, kernels
 from cosmos_reason.model.cache import MambaState
 from cosmos_reason.model.columns import Columns
 from cosmos_reason.model.config import HybridConfig
 from cosmos_reason.model.core_backward import Core
+from cosmos_reason.model.linear import project
 from cosmos_reason.model.norms import GatedGroupNorm, at_least_fp32
 
 CHUNK = 64  # longest chunk on any machine: beyond it the work inside chunks grows and nothing shrinks
@@ -42,14 +43,13 @@ class Mamba2(nn.Module):
 
     def forward(self, x_BLD: Tensor, columns: Columns, state: MambaState | None) -> Tensor:
         """(B, L, D) -> (B, L, D); `state` is updated in place."""
-        projected_BLE = self.in_proj(x_BLD)
+        projected_BLE = project(self.in_proj, x_BLD)
         with torch.autocast(x_BLD.device.type, enabled=False):
             if state is None:
-                weights = self.weights()
-                y_BLI = Core.apply(self.sizes(), columns.token_BL, columns.document_BL, projected_BLE, *weights)
+                y_BLI = self._whole(projected_BLE, columns)
             else:
                 y_BLI = self._continue(projected_BLE, columns, state)
-        return self.out_proj(y_BLI)
+        return project(self.out_proj, y_BLI)
 
     def sizes(self) -> core.Sizes:
         """What the core has to know of the configuration."""
@@ -73,6 +73,15 @@ class Mamba2(nn.Module):
             *(at_least_fp32(p) for p in (self.dt_bias, self.A_log, self.D, self.norm.weight)),
         )
 
+    def _whole(self, projected_BLE: Tensor, columns: Columns) -> Tensor:
+        """Sequences from their first token on, without a cache."""
+        sizes, weights = self.sizes(), self.weights()
+        inputs = core.Inputs(projected_BLE, None, None, columns.token_BL, columns.document_BL)
+        fast = kernels.chosen(sizes, weights, inputs)
+        if fast is not None:
+            return fast.forward(sizes, weights, inputs)[0]
+        return Core.apply(sizes, columns.token_BL, columns.document_BL, projected_BLE, *weights)
+
     def _continue(self, projected_BLE: Tensor, columns: Columns, state: MambaState) -> Tensor:
         """A piece of a sequence, from what the cache holds and into it."""
         sizes, weights = self.sizes(), self.weights()
@@ -84,7 +93,11 @@ class Mamba2(nn.Module):
             columns.token_BL,
             None,
         )
-        y_BLI, last_BGNX = core.forward(sizes, weights, inputs, None)
+        fast = kernels.chosen(sizes, weights, inputs)
+        if fast is not None:
+            y_BLI, last_BGNX = fast.forward(sizes, weights, inputs)
+        else:
+            y_BLI, last_BGNX = core.forward(sizes, weights, inputs, None)
         state.ssm_BGNX.copy_(last_BGNX)
         recent_BLC, window = projected_BLE[..., sizes.inner : -sizes.heads], window_BVC.shape[1]
         if columns.token_BL is not None:

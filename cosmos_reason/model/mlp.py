@@ -10,6 +10,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from cosmos_reason.model.config import HybridConfig
+from cosmos_reason.model.linear import project
 
 COLUMNS = 1024  # at once where nothing is learned, so that the hidden layer stays in the processor's cache
 
@@ -43,9 +44,11 @@ class MLP(nn.Module):
     def forward(self, x_BLD: Tensor) -> Tensor:
         """(B, L, D) -> (B, L, D)."""
         if torch.is_grad_enabled():
-            return self.down_proj(SquaredReLU.apply(self.up_proj(x_BLD)))
+            return project(self.down_proj, SquaredReLU.apply(project(self.up_proj, x_BLD)))
         rows_ND = x_BLD.flatten(0, -2)
-        parts = [self.down_proj(_squared_relu_(self.up_proj(part))) for part in rows_ND.split(COLUMNS)]
+        parts = [
+            project(self.down_proj, _squared_relu_(project(self.up_proj, part))) for part in rows_ND.split(COLUMNS)
+        ]
         return (parts[0] if len(parts) == 1 else torch.cat(parts)).view(x_BLD.shape)
 
 

@@ -1,6 +1,6 @@
-"""Norms of the decoder: RMSNorm before every mixer, and the gated one, per group, inside Mamba-2. Both compute in fp32.
+"""Norms of the decoder: RMSNorm before every mixer, and the gated one, per group, inside Mamba-2. They compute in fp32.
 
-B batch, L tokens, D width, I Mamba inner width.
+B batch, L tokens, D width.
 """
 
 from __future__ import annotations
@@ -35,16 +35,9 @@ class RMSNorm(nn.Module):
 
 
 class GatedGroupNorm(nn.Module):
-    """RMSNorm(y · silu(z)), the gate first, each of the groups of inner width / groups channels by itself."""
+    """The weight of RMSNorm(y · silu(z)), each of `groups` parts of the width by itself; computed in `core.py`."""
 
     def __init__(self, width: int, groups: int, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
         self.groups, self.eps = groups, eps
-
-    def forward(self, y_BLI: Tensor, z_BLI: Tensor) -> Tensor:
-        """(…, I) and (…, I) -> (…, I) in the dtype of z."""
-        gated_BLI = at_least_fp32(y_BLI) * F.silu(at_least_fp32(z_BLI))
-        grouped = gated_BLI.unflatten(-1, (self.groups, -1))
-        normed_BLI = F.rms_norm(grouped, (grouped.shape[-1],), eps=self.eps).flatten(-2)
-        return (normed_BLI * self.weight).to(z_BLI.dtype)

@@ -11,7 +11,7 @@ group, X = R · P, N state size, K columns, F outputs of a projection.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from cosmos_reason.model.attention import Attention
 from cosmos_reason.model.cache import HybridCache, KeyValues, MambaState
 from cosmos_reason.model.columns import Columns
+from cosmos_reason.model.linear import is_plain
 from cosmos_reason.model.mamba2 import Mamba2
 from cosmos_reason.model.mlp import MLP
 from cosmos_reason.model.norms import RMSNorm
@@ -33,7 +34,7 @@ class Projection:
     def __init__(self, layer: nn.Module, rows: int, width: int | None = None) -> None:
         self._layer, self._width = layer, width
         self._halves: Tensor | None = None
-        if isinstance(layer, nn.Linear) and _is_plain(layer) and rows <= FEW and layer.out_features % 2 == 0:
+        if _splits(layer) and rows <= FEW:
             self._halves = layer.weight.detach().unflatten(0, (2, -1))
             self._shape = (2, layer.in_features, rows)
             self._out = layer.weight.new_empty(2, layer.out_features // 2, rows)
@@ -47,12 +48,11 @@ class Projection:
         return self._out_BF
 
 
-def _is_plain(layer: nn.Linear) -> bool:
-    """A bare linear layer in fp32 or fp64 on the CPU, which nothing has wrapped or hooked."""
-    if type(layer) is not nn.Linear or layer.bias is not None or layer.weight.device.type != "cpu":
+def _splits(layer: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether the weight can be read in halves."""
+    if not isinstance(layer, nn.Linear) or not is_plain(layer) or layer.out_features % 2:
         return False
-    hooked = layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "parametrizations")
-    return not hooked and layer.weight.dtype in (torch.float32, torch.float64) and layer.weight.is_contiguous()
+    return layer.weight.dtype in (torch.float32, torch.float64) and layer.weight.is_contiguous()
 
 
 class Norm:

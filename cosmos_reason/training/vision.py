@@ -26,7 +26,7 @@ from transformers import PreTrainedTokenizerFast
 from cosmos_reason.backends.local import save_model
 from cosmos_reason.errors import UserError
 from cosmos_reason.model.config import HybridVLMConfig
-from cosmos_reason.model.sizes import build
+from cosmos_reason.model.sizes import SIZES, build
 from cosmos_reason.model.vision import normalise
 from cosmos_reason.model.vlm import HybridVLM
 from cosmos_reason.simulate.dataset import training_set
@@ -225,6 +225,8 @@ def pretrain(recipe: VisionRecipe) -> Path:
     torch.manual_seed(recipe.seed)
     samples = [sample for folder in recipe.train_sets for sample in training_set(folder)]
     same_run(recipe.out, recipe, [*sorted({s.video.path for s in samples}), content(recipe.tokenizer)])
+    if recipe.size in SIZES and not isinstance(SIZES[recipe.size](), HybridVLMConfig):
+        raise UserError(f"size: wanted one that sees, got {recipe.size}, a language model; set size: nano")
     model, tokenizer = build(recipe.size), tokenizers.load(recipe.tokenizer)
     model.reset_language(len(tokenizer))
     frames = model.config.video_frames

@@ -16,7 +16,6 @@ from cosmos_reason.model import core
 from cosmos_reason.model.cache import HybridCache, MambaState
 from cosmos_reason.model.columns import Columns
 from cosmos_reason.model.mamba2 import Mamba2
-from cosmos_reason.model.norms import GatedGroupNorm
 from tests.model import twin
 
 TIGHT = {"atol": 1e-10, "rtol": 1e-10}
@@ -142,12 +141,11 @@ def test_time_steps_are_limited_alike_on_every_path(bias, limit):
     torch.testing.assert_close(by_steps(layer, x_BLD, state_of(layer, 1))[0], expected, **TIGHT)
 
 
-@pytest.mark.parametrize("groups", [1, 3, 12])
-def test_gated_norm_is_per_group_and_gates_first(groups):
-    torch.manual_seed(1)
-    norm = twin.stirred(GatedGroupNorm(12, groups, 1e-5)).double()
-    y_I, z_I = torch.randn(2, 12, dtype=torch.float64)
-    torch.testing.assert_close(norm(y_I, z_I), twin.gated_norm(norm, y_I, z_I), **TIGHT)
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_gated_norm_is_per_group_gates_first_and_knows_its_epsilon(groups):
+    layer = mixer(n_groups=groups, layer_norm_epsilon=0.3)
+    x_BLD = torch.randn(1, 11, 8, dtype=torch.float64)
+    torch.testing.assert_close(layer(x_BLD, Columns(), None)[0], twin.mamba(layer, x_BLD[0])[0], **TIGHT)
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 13])
@@ -162,7 +160,7 @@ def test_gradients_are_finite_at_chunk_borders(length):
 
 
 @pytest.mark.parametrize("kind", ["plain", "left padding", "packed", "limited", "no bias"])
-@pytest.mark.parametrize("length", [1, 8, 13])
+@pytest.mark.parametrize("length", [1, 2, 8, 13])
 def test_gradients_against_differences(kind, length):
     """The derivative is written by hand; chunk 4, two rows."""
     limit = (0.3, 0.9) if kind == "limited" else (0.0, math.inf)

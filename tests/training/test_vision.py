@@ -150,3 +150,8 @@ def test_pretraining_without_timelines_is_refused(recipe, tmp_path):
         path.unlink()
     with pytest.raises(UserError, match="none of the clips has a timeline"):
         pretrain(recipe)
+
+
+def test_a_size_that_does_not_see_is_refused(recipe):
+    with pytest.raises(UserError, match="size: wanted one that sees, got nemotron-h-4b, a language model"):
+        pretrain(recipe.model_copy(update={"size": "nemotron-h-4b", "out": recipe.out.parent / "other"}))
