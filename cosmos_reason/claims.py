@@ -54,8 +54,9 @@ def first_line(script: Path) -> str:
 
 
 def find(home: Path, name: str) -> Path:
-    """The script called `name`; UserError names the nearest, or all, when there is none."""
+    """The script called `name`, with hyphens or underscores; UserError names the nearest, or all, when there is none."""
     known = names(home)
+    name = name.replace("-", "_")
     if name in known:
         return home / f"{name}.py"
     near = difflib.get_close_matches(name, known, n=1)

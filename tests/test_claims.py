@@ -34,6 +34,11 @@ def test_a_claim_that_holds(home, capfd):
     assert capfd.readouterr().out.splitlines() == ["measuring", GOOD]
 
 
+def test_hyphens_name_a_script_too(home):
+    script(home, "two_words", f"print({GOOD!r})")
+    assert claims.main("two-words") == claims.main("two_words") == 0
+
+
 def test_json_leaves_one_line_on_stdout(home, capfd):
     script(home, "fine", f"print('measuring')\nprint({GOOD!r})")
     assert claims.main("fine", json=True) == 0

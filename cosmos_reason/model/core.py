@@ -1,7 +1,7 @@
 """What stands between the projections of a Mamba-2 mixer: convolution, SiLU, selective scan, gate and norm per group.
 
 h_t = exp(dt_t A) h_{t−1} + dt_t x_t ⊗ B_t and y_t = C_t h_t + D x_t (arXiv 2405.21060, section 6, "SSD"), in chunks. A
-sequence goes through in segments of a few chunks, so that every intermediate stays in the processor's cache and memory
+batch goes through in segments of a few rows and chunks, so that every intermediate stays near the processor and memory
 is linear in length. Heads of a group share one product with their B or C, which are never expanded to heads.
 `core_backward.py` holds the derivative, which computes each segment again instead of keeping it.
 
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-SEGMENT = 512  # columns at once: few enough to stay in a processor's cache, enough for few calls
+ELEMENTS = 2**20  # of an intermediate of a segment: few enough to stay near the processor, enough for few calls
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class Sizes:
     def inner(self) -> int:
         """Channels of x, z and y."""
         return self.heads * self.head_dim
+
+    @property
+    def segment(self) -> int:
+        """Columns at once."""
+        return max(ELEMENTS // self.inner, 1)
 
 
 class Weights(NamedTuple):
@@ -61,16 +66,17 @@ class Place(NamedTuple):
     chunks: int
 
 
-def places(batch: int, length: int, chunk: int, segment: int = SEGMENT) -> Iterator[Place]:
-    """Segments of at most about `segment` columns over all their rows; whole chunks first, then what is left."""
-    per_row = max(segment // chunk, 1) * chunk
-    rows = max(segment // min(length, per_row), 1)
+def places(batch: int, length: int, chunk: int, segment: int) -> Iterator[Place]:
+    """Segments of about `segment` columns in all: rows side by side first, then chunks of equal length one by one."""
+    size = math.ceil(length / math.ceil(length / chunk))
+    together = max(segment // size, 1)
+    rows = min(batch, together)
     for first in range(0, batch, rows):
         start = 0
         while start < length:
             left = length - start
-            width = min(per_row, left - left % chunk) or left
-            yield Place(slice(first, min(first + rows, batch)), start, start + width, max(width // chunk, 1))
+            width = min(together // rows * size, left - left % size) or left
+            yield Place(slice(first, min(first + rows, batch)), start, start + width, max(width // size, 1))
             start += width
 
 
@@ -211,13 +217,14 @@ class Segment:
             torch.bmm(self.B_GMQN[group].mT, self.scaled_MQGX[:, :, group], out=added_GMNX[group])
         added_GRcNX = added_GMNX.unflatten(1, (-1, self.chunks))
         self.all_GRc1X = self._per_channel(self.all_MH).unflatten(1, (-1, self.chunks))
-        states = self.buffer("states", groups, self.rows, self.chunks + 1, s.state, width)
-        states[:, :, 0] = state_RGNX.transpose(0, 1)
+        before_GRcNX = self.buffer("before", groups, self.rows, self.chunks, s.state, width)
+        before_GRcNX[:, :, 0] = state_RGNX.transpose(0, 1)
         for chunk in range(self.chunks):
-            before, after = states[:, :, chunk], states[:, :, chunk + 1]
-            torch.addcmul(added_GRcNX[:, :, chunk], self.all_GRc1X[:, :, chunk], before, out=after)
-        self.state_RGNX = states[:, :, -1].transpose(0, 1).clone()
-        self.before_GMNX = states[:, :, :-1].flatten(1, 2)
+            after = before_GRcNX[:, :, chunk + 1] if chunk + 1 < self.chunks else None
+            parts = added_GRcNX[:, :, chunk], self.all_GRc1X[:, :, chunk], before_GRcNX[:, :, chunk]
+            after = torch.addcmul(*parts, out=after)
+        self.state_RGNX = after.transpose(0, 1)
+        self.before_GMNX = before_GRcNX.flatten(1, 2)
         self.carried_GMQX = self.buffer("carried", groups, chunks, size, width)
         torch.matmul(self.C_GMQN, self.before_GMNX, out=self.carried_GMQX)
 
@@ -320,7 +327,7 @@ def forward(sizes: Sizes, weights: Weights, inputs: Inputs, keep_states: list[Te
     dt_BLH = time_steps(inputs.projected_BLE[..., -sizes.heads :], weights, sizes, inputs.token_BL)
     buffer, last = Workspace(weights.norm_I), []
     state = torch.empty(0)
-    for place in places(batch, length, sizes.chunk):
+    for place in places(batch, length, sizes.chunk, sizes.segment):
         if place.start == 0:
             state = inputs.first_state(sizes, place.rows, dtype)
         if keep_states is not None:

@@ -58,7 +58,7 @@ def backward(
     d_z_BLI = torch.empty_like(inputs.projected_BLE[..., : sizes.inner], dtype=dtype)
     d_raw_BLC = raw_BLH.new_zeros(batch, length, weights.conv_WC.shape[1], dtype=dtype)
     d_state = torch.empty(0)
-    for index, place in reversed(list(enumerate(places(batch, length, sizes.chunk)))):
+    for index, place in reversed(list(enumerate(places(batch, length, sizes.chunk, sizes.segment)))):
         rows, start, end, _ = place
         if end == length:
             d_state = torch.zeros_like(states[index])
@@ -161,14 +161,15 @@ class SegmentBackward:
     def _states(self, d_read_GRcNX: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of each chunk's whole decay, and of the states after each chunk."""
         s = self.segment
-        groups, rows, chunks, *state = d_read_GRcNX.shape
-        d_states = self.buffer("d_states", groups, rows, chunks + 1, *state)
-        d_states[:, :, -1] = self.d_state_RGNX.transpose(0, 1)
-        for chunk in reversed(range(chunks)):
-            before, after = d_states[:, :, chunk], d_states[:, :, chunk + 1]
-            torch.addcmul(d_read_GRcNX[:, :, chunk], s.all_GRc1X[:, :, chunk], after, out=before)
-        self.d_state_RGNX = d_states[:, :, 0].transpose(0, 1).clone()
-        after_GMNX = d_states[:, :, 1:].flatten(1, 2)
+        after_GRcNX = self._like("after", d_read_GRcNX)
+        last = d_read_GRcNX.shape[2] - 1
+        after_GRcNX[:, :, last] = self.d_state_RGNX.transpose(0, 1)
+        for chunk in range(last, -1, -1):
+            before = after_GRcNX[:, :, chunk - 1] if chunk else None
+            parts = d_read_GRcNX[:, :, chunk], s.all_GRc1X[:, :, chunk], after_GRcNX[:, :, chunk]
+            before = torch.addcmul(*parts, out=before)
+        self.d_state_RGNX = before.transpose(0, 1)
+        after_GMNX = after_GRcNX.flatten(1, 2)
         product = torch.mul(after_GMNX, s.before_GMNX, out=self._like("d_read", s.before_GMNX))
         by_head_GMH = product.sum(2).unflatten(-1, (-1, s.sizes.head_dim)).sum(-1)
         return by_head_GMH.transpose(0, 1).flatten(1), after_GMNX

@@ -200,8 +200,8 @@ def test_packed_documents_equal_separate_ones(chunk):
 def test_segments_do_not_matter(rows, length, monkeypatch):
     """Values and gradients of several rows and columns a segment, against a single column of chunks a segment."""
     results = []
-    for segment in (core.SEGMENT, 1):
-        monkeypatch.setattr(core.places, "__defaults__", (segment,))
+    for elements in (2000, 1):  # about 160 columns, and one chunk
+        monkeypatch.setattr(core, "ELEMENTS", elements)
         layer = mixer(chunk_size=16).requires_grad_(True)
         torch.manual_seed(3)
         x_BLD = torch.randn(rows, length, 8, dtype=torch.float64, requires_grad=True)
@@ -213,9 +213,10 @@ def test_segments_do_not_matter(rows, length, monkeypatch):
 
 @pytest.mark.parametrize("batch", [1, 3, 300])
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 255, 256, 257, 1000])
-def test_places_cover_every_column_once(batch, length):
+@pytest.mark.parametrize("segment", [1, 512, 5000])
+def test_places_cover_every_column_once(batch, length, segment):
     seen = torch.zeros(batch, length)
-    for place in core.places(batch, length, 64):
+    for place in core.places(batch, length, 64, segment):
         seen[place.rows, place.start : place.end] += 1
         size, rest = divmod(place.end - place.start, place.chunks)
         assert rest == 0 and size <= 64
