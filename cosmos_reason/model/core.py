@@ -219,11 +219,11 @@ class Segment:
         self.all_GRc1X = self._per_channel(self.all_MH).unflatten(1, (-1, self.chunks))
         before_GRcNX = self.buffer("before", groups, self.rows, self.chunks, s.state, width)
         before_GRcNX[:, :, 0] = state_RGNX.transpose(0, 1)
+        state_GRNX = before_GRcNX[:, :, 0]
         for chunk in range(self.chunks):
-            after = before_GRcNX[:, :, chunk + 1] if chunk + 1 < self.chunks else None
-            parts = added_GRcNX[:, :, chunk], self.all_GRc1X[:, :, chunk], before_GRcNX[:, :, chunk]
-            after = torch.addcmul(*parts, out=after)
-        self.state_RGNX = after.transpose(0, 1)
+            place = before_GRcNX[:, :, chunk + 1] if chunk + 1 < self.chunks else None
+            state_GRNX = torch.addcmul(added_GRcNX[:, :, chunk], self.all_GRc1X[:, :, chunk], state_GRNX, out=place)
+        self.state_RGNX = state_GRNX.transpose(0, 1)
         self.before_GMNX = before_GRcNX.flatten(1, 2)
         self.carried_GMQX = self.buffer("carried", groups, chunks, size, width)
         torch.matmul(self.C_GMQN, self.before_GMNX, out=self.carried_GMQX)

@@ -164,11 +164,11 @@ class SegmentBackward:
         after_GRcNX = self._like("after", d_read_GRcNX)
         last = d_read_GRcNX.shape[2] - 1
         after_GRcNX[:, :, last] = self.d_state_RGNX.transpose(0, 1)
+        d_state_GRNX = after_GRcNX[:, :, last]
         for chunk in range(last, -1, -1):
-            before = after_GRcNX[:, :, chunk - 1] if chunk else None
-            parts = d_read_GRcNX[:, :, chunk], s.all_GRc1X[:, :, chunk], after_GRcNX[:, :, chunk]
-            before = torch.addcmul(*parts, out=before)
-        self.d_state_RGNX = before.transpose(0, 1)
+            place = after_GRcNX[:, :, chunk - 1] if chunk else None
+            d_state_GRNX = torch.addcmul(d_read_GRcNX[:, :, chunk], s.all_GRc1X[:, :, chunk], d_state_GRNX, out=place)
+        self.d_state_RGNX = d_state_GRNX.transpose(0, 1)
         after_GMNX = after_GRcNX.flatten(1, 2)
         product = torch.mul(after_GMNX, s.before_GMNX, out=self._like("d_read", s.before_GMNX))
         by_head_GMH = product.sum(2).unflatten(-1, (-1, s.sizes.head_dim)).sum(-1)

@@ -1,4 +1,4 @@
-"""Stand-ins for `mamba_ssm` and `causal_conv1d` on a processor: loops over columns with their signatures, and wrong ones.
+"""Stand-ins for `mamba_ssm` and `causal_conv1d`: loops over columns with their signatures, and wrong ones.
 
 They refuse what the packages refuse: layouts, dtypes, documents together with a window.
 """
