@@ -54,7 +54,7 @@ def first_line(script: Path) -> str:
 
 
 def find(home: Path, name: str) -> Path:
-    """The script called `name`, hyphens or underscores alike; UserError names the nearest, or all, when there is none."""
+    """The script called `name`, hyphens or underscores alike; UserError names the nearest, or all, if there is none."""
     known = names(home)
     name = name.replace("-", "_")
     if name in known:
