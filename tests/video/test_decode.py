@@ -292,10 +292,16 @@ def peak_bytes(pid: int) -> int:
 
 
 def worker_peak(path: str, spec: FrameSpec) -> tuple[int, int]:
-    """Peak memory of a fresh worker that decodes this, and how many frames it gave."""
-    supervise.close_workers()
-    frames = decode(VideoRef(path), spec)
-    return peak_bytes(supervise._idle[-1].process.pid), len(frames.pixels_THWC)
+    """Peak memory of a fresh worker that decodes this, and how many frames it gave.
+
+    The least of three: on a busy machine a decoder's threads run ahead of their reader, by some frames.
+    """
+    peaks = []
+    for _ in range(3):
+        supervise.close_workers()
+        frames = decode(VideoRef(path), spec)
+        peaks.append(peak_bytes(supervise._idle[-1].process.pid))
+    return min(peaks), len(frames.pixels_THWC)
 
 
 def test_memory_follows_the_kept_frames_not_the_length(tmp_path):
