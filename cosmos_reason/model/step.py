@@ -148,12 +148,11 @@ class AttentionStep:
         """(B, D …) -> (B, D)."""
         keys, values = (p(x).unflatten(-1, (self._heads, 1, -1)) for p in (self._k, self._v))
         keys_BGKP, values_BGKP = self._state.append(keys, values, columns.seen)
-        query_BGRP = self._q(x).unflatten(-1, (self._heads, -1, self._head_dim))
-        scores_BGRK = torch.matmul(query_BGRP * self._head_dim**-0.5, keys_BGKP.to(query_BGRP.dtype).mT)
-        if columns.look_B1LK is not None:
-            scores_BGRK = scores_BGRK.masked_fill(~columns.look_B1LK, -torch.inf)
-        weights_BGRK = scores_BGRK.softmax(-1)
-        return self._o(torch.matmul(weights_BGRK, values_BGKP.to(weights_BGRK.dtype)).flatten(1))
+        # The heads of a group stand where queries do, so that their keys are read once.
+        query_BGRP = self._q(x).unflatten(-1, (self._heads, -1, self._head_dim)).contiguous()
+        keys_BGKP, values_BGKP = keys_BGKP.to(query_BGRP.dtype), values_BGKP.to(query_BGRP.dtype)
+        read_BGRP = F.scaled_dot_product_attention(query_BGRP, keys_BGKP, values_BGKP, attn_mask=columns.look_B1LK)
+        return self._o(read_BGRP.flatten(1))
 
 
 class MLPStep:
