@@ -18,7 +18,7 @@ from cosmos_reason.model.config import HybridConfig
 from cosmos_reason.model.mamba2 import Mamba2
 from cosmos_reason.model.mlp import MLP
 from cosmos_reason.model.norms import RMSNorm
-from cosmos_reason.model.step import Stepper
+from cosmos_reason.model.step import Stepper, has_step
 
 MIXERS: dict[str, type[Mamba2] | type[MLP] | type[Attention]] = {"M": Mamba2, "-": MLP, "*": Attention}
 
@@ -80,11 +80,14 @@ class Backbone(nn.Module):
         return self.norm_f(x_BLD)
 
     def _continue(self, x_BLD: Tensor, columns: Columns, cache: HybridCache) -> Tensor:
-        if x_BLD.shape[1] == 1 and columns.token_BL is None:
-            if cache.stepper is None:
-                cache.stepper = Stepper(self.layers, self.norm_f, cache)
+        autocast = torch.is_autocast_enabled(x_BLD.device.type)
+        if x_BLD.shape[1] == 1 and columns.token_BL is None and not autocast and has_step(self.layers):
+            if cache.stepper is None or cache.stepper.layers is not self.layers:
+                with torch.inference_mode(False), torch.no_grad():  # its buffers serve passes of either mode
+                    cache.stepper = Stepper(self.layers, self.norm_f, cache)
             hidden_BLD = cache.stepper(x_BLD[:, 0], columns)[:, None]
         else:
+            cache.stepper = None
             for layer, state in zip(self.layers, cache.layers, strict=True):
                 x_BLD = layer(x_BLD, columns, state)
             hidden_BLD = self.norm_f(x_BLD)

@@ -113,6 +113,7 @@ class HybridCache:
     is_croppable = False
     is_linear = (False,)
 
+    @torch.inference_mode(False)  # passes of either mode write into it
     def __init__(
         self,
         config: HybridConfig,
@@ -151,6 +152,7 @@ class HybridCache:
         self.valid_BK[:, self.seen : needed] = True if token_BL is None else token_BL
         self.padded = self.padded or (token_BL is not None and not bool(token_BL.all()))
 
+    @torch.inference_mode(False)
     def _grow(self, capacity: int) -> None:
         valid_BK = self.valid_BK.new_zeros(self.valid_BK.shape[0], capacity)
         valid_BK[:, : self.valid_BK.shape[1]] = self.valid_BK
@@ -159,6 +161,11 @@ class HybridCache:
             if isinstance(layer, KeyValues):
                 layer.grow(capacity)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes over: not the stepper, which is bound to this cache's memory and to a model."""
+        return {**vars(self), "stepper": None}
+
+    @torch.inference_mode(False)
     def select(self, rows_B: Tensor) -> None:
         """Keep these rows, in this order; a row may come several times (beams)."""
         self.valid_BK = self.valid_BK.index_select(0, rows_B)
@@ -186,7 +193,7 @@ class HybridCache:
             self.select(torch.zeros(rows, dtype=torch.int64, device=self.valid_BK.device))  # all is overwritten below
         if snapshot.seen > self.valid_BK.shape[1]:
             self._grow(snapshot.seen)
-        self.seen, self.padded = snapshot.seen, snapshot.padded
+        self.seen, self.padded, self.stepper = snapshot.seen, snapshot.padded, None
         self.valid_BK[:, : self.seen] = snapshot.valid_BS
         with torch.no_grad():
             for layer, saved in zip(self.layers, snapshot.states, strict=True):

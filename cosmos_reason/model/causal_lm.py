@@ -103,6 +103,8 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):
         each other, and no token is learned across their border. Not together with a cache.
         """
         embeds_BLD = self._embed(input_ids, inputs_embeds)
+        if cache is not None and labels is not None and torch.is_grad_enabled():
+            raise UserError("labels: a pass that fills a cache is not one to learn from; leave out the cache")
         if cache is None and use_cache and labels is None:
             rows, length = embeds_BLD.shape[:2]
             cache = HybridCache(self.text_config, rows, 2 * length, embeds_BLD.dtype, embeds_BLD.device)
@@ -111,7 +113,8 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):
         if labels is not None:
             loss = self._loss(hidden_BLD, labels, num_items_in_batch, seq_idx)
         if labels is None or logits_to_keep:
-            logits = project(self.lm_head, hidden_BLD[:, -logits_to_keep:])
+            with torch.set_grad_enabled(torch.is_grad_enabled() and cache is None):
+                logits = project(self.lm_head, hidden_BLD[:, -logits_to_keep:])
         output = HybridOutput(loss=loss, logits=logits, cache=cache)
         return output if return_dict else output.to_tuple()
 

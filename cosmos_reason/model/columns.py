@@ -5,7 +5,7 @@ B batch, L new columns, K all columns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,8 +20,17 @@ class Columns:
 
     token_BL: Tensor | None = None  # bool, True on tokens; None: every column is one
     document_BL: Tensor | None = None  # int; None: each row is one document
+    order_BL: Tensor | None = None  # int, each row's tokens first; None: no padding between them
     look_B1LK: Tensor | None = None  # bool, where attention may look; None: at everything up to itself
     seen: int = 0  # columns in the cache before these
+
+    def in_order(self) -> Columns:
+        """The same with each row's tokens first."""
+        token_BL, document_BL = (
+            None if t is None or self.order_BL is None else t.gather(1, self.order_BL)
+            for t in (self.token_BL, self.document_BL)
+        )
+        return replace(self, token_BL=token_BL, document_BL=document_BL, order_BL=None)
 
 
 def look_mask(valid_BK: Tensor, length: int) -> Tensor:
@@ -48,19 +57,21 @@ def describe(
     `mask_BK` covers the new columns, or cached and new ones; non-zero on tokens. Padding may stand on either side.
     """
     length = shape[1]
-    token_BL = None if mask_BK is None else mask_BK[:, -length:].bool()
+    token_BL = _token_columns(shape, mask_BK, 0 if cache is None else cache.seen)
     if document_BL is not None:
         return _packed(shape, token_BL, cache, document_BL)
     if cache is None:
         token_BL = _needed(token_BL)
-        return Columns(token_BL, None, None if token_BL is None else look_mask(token_BL, length))
+        look_B1LK = None if token_BL is None else look_mask(token_BL, length)
+        return Columns(token_BL, None, _order(token_BL, 0), look_B1LK)
     cache.advance(shape[0], length, token_BL)
     if token_BL is not None and bool(token_BL.all()):
         token_BL = None
     valid_BK = cache.valid_BK[:, : cache.seen + length] if cache.padded else None
     if valid_BK is not None and length == 1 and token_BL is None:
-        return Columns(None, None, valid_BK[:, None, None], cache.seen)
-    return Columns(token_BL, None, None if valid_BK is None else look_mask(valid_BK, length), cache.seen)
+        return Columns(None, None, None, valid_BK[:, None, None], cache.seen)
+    look_B1LK = None if valid_BK is None else look_mask(valid_BK, length)
+    return Columns(token_BL, None, _order(token_BL, cache.seen), look_B1LK, cache.seen)
 
 
 def _packed(shape: torch.Size, token_BL: Tensor | None, cache: HybridCache | None, document_BL: Tensor) -> Columns:
@@ -72,7 +83,32 @@ def _packed(shape: torch.Size, token_BL: Tensor | None, cache: HybridCache | Non
         raise UserError("seq_idx: wanted numbers from 0 that never fall along a row; documents stand one after another")
     valid_BL = token_BL if token_BL is not None else torch.ones_like(document_BL, dtype=torch.bool)
     same_BLL = document_BL[:, :, None] == document_BL[:, None, :]
-    return Columns(_needed(token_BL), document_BL, look_mask(valid_BL, shape[1]) & same_BLL[:, None])
+    token_BL = _needed(token_BL)
+    look_B1LK = look_mask(valid_BL, shape[1]) & same_BLL[:, None]
+    return Columns(token_BL, document_BL, _order(token_BL, 0), look_B1LK)
+
+
+def _token_columns(shape: torch.Size, mask_BK: Tensor | None, seen: int) -> Tensor | None:
+    rows, length = shape[:2]
+    if not length:
+        raise UserError("wanted at least one column, got an empty piece; leave it out")
+    if mask_BK is None:
+        return None
+    if mask_BK.ndim != 2 or mask_BK.shape[0] != rows or mask_BK.shape[1] not in (length, seen + length):
+        wanted = f"({rows}, {length})" + (f" or ({rows}, {seen + length})" if seen else "")
+        raise UserError(f"attention_mask: wanted {wanted}, non-zero on tokens, got {tuple(mask_BK.shape)}")
+    return mask_BK[:, -length:].bool()
+
+
+def _order(token_BL: Tensor | None, seen: int) -> Tensor | None:
+    """None where padding stands before the first token of a row or behind its last, which needs no moving."""
+    if token_BL is None:
+        return None
+    begins_BL = token_BL[:, 1:] & ~token_BL[:, :-1]
+    before_B = token_BL[:, 0].int() if not seen else 1  # tokens in the cache, too, are followed by padding
+    if not bool((begins_BL.sum(1) + before_B > 1).any()):
+        return None
+    return (~token_BL).int().argsort(dim=1, stable=True)
 
 
 def _needed(token_BL: Tensor | None) -> Tensor | None:

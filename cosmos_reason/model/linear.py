@@ -28,11 +28,23 @@ def is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
     """A bare linear layer without bias on the CPU, which nothing has wrapped or hooked."""
     if type(layer) is not nn.Linear or layer.bias is not None or layer.weight.device.type != "cpu":
         return False
-    return not (layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "parametrizations"))
+    if type(layer.weight) is not nn.Parameter or "forward" in vars(layer) or hasattr(layer, "parametrizations"):
+        return False
+    hooks = torch.nn.modules.module
+    return not (
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
+        or hooks._global_forward_hooks
+        or hooks._global_forward_pre_hooks
+    )
 
 
 def project(layer: nn.Module, x: Tensor) -> Tensor:
     """layer(x), (…, inputs) -> (…, outputs)."""
-    if x.dtype != torch.bfloat16 or x.shape[:-1].numel() < MANY or multiplies_bf16() or not is_plain(layer):
+    if x.dtype != torch.bfloat16 or x.shape[:-1].numel() < MANY or torch.is_autocast_enabled(x.device.type):
+        return layer(x)
+    if multiplies_bf16() or not is_plain(layer):
         return layer(x)
     return F.linear(x.float(), layer.weight.float()).to(x.dtype)

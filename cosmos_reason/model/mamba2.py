@@ -43,12 +43,18 @@ class Mamba2(nn.Module):
 
     def forward(self, x_BLD: Tensor, columns: Columns, state: MambaState | None) -> Tensor:
         """(B, L, D) -> (B, L, D); `state` is updated in place."""
-        projected_BLE = project(self.in_proj, x_BLD)
+        projected_BLE, order_BL1 = project(self.in_proj, x_BLD), None
+        if columns.order_BL is not None:  # the convolution must see tokens side by side
+            order_BL1 = columns.order_BL[..., None]
+            projected_BLE = projected_BLE.gather(1, order_BL1.expand_as(projected_BLE))
+            columns = columns.in_order()
         with torch.autocast(x_BLD.device.type, enabled=False):
             if state is None:
                 y_BLI = self._whole(projected_BLE, columns)
             else:
                 y_BLI = self._continue(projected_BLE, columns, state)
+        if order_BL1 is not None:
+            y_BLI = torch.zeros_like(y_BLI).scatter(1, order_BL1.expand_as(y_BLI), y_BLI)
         return project(self.out_proj, y_BLI)
 
     def sizes(self) -> core.Sizes:
@@ -80,6 +86,8 @@ class Mamba2(nn.Module):
         fast = kernels.chosen(sizes, weights, inputs)
         if fast is not None:
             return fast.forward(sizes, weights, inputs)[0]
+        if not torch.is_grad_enabled():
+            return core.forward(sizes, weights, inputs, None)[0]
         return Core.apply(sizes, columns.token_BL, columns.document_BL, projected_BLE, *weights)
 
     def _continue(self, projected_BLE: Tensor, columns: Columns, state: MambaState) -> Tensor:

@@ -10,7 +10,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from cosmos_reason.model.config import HybridConfig
-from cosmos_reason.model.linear import project
+from cosmos_reason.model.linear import is_plain, project
 
 COLUMNS = 1024  # at once where nothing is learned, so that the hidden layer stays in the processor's cache
 
@@ -43,7 +43,7 @@ class MLP(nn.Module):
 
     def forward(self, x_BLD: Tensor) -> Tensor:
         """(B, L, D) -> (B, L, D)."""
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or not (is_plain(self.up_proj) and is_plain(self.down_proj)):
             return project(self.down_proj, SquaredReLU.apply(project(self.up_proj, x_BLD)))
         rows_ND = x_BLD.flatten(0, -2)
         parts = [

@@ -1,8 +1,8 @@
 """Decoding, one token a row: the layers once more, as few calls as possible into memory that is allocated once.
 
 At this size a call costs more than its arithmetic, so nothing here loops over heads or groups, results go into buffers
-that stay, views of them are made once, and a weight is read by two cores. The projections are called as modules
-wherever something wraps them. The tests hold every layer against its module on whole sequences.
+that stay, views of them are made once, and a weight is read by two cores. Projections that something wraps when the
+first token is drawn are called as modules. The tests hold every layer against its module on whole sequences.
 
 B batch, D width, C convolution channels, W conv width, I inner width, H heads, P head dim, G groups, R heads of a
 group, X = R · P, N state size, K columns, F outputs of a projection.
@@ -163,15 +163,24 @@ class MLPStep:
 
     def __call__(self, x: Tensor, columns: Columns) -> Tensor:
         """(B, D …) -> (B, D)."""
-        hidden_BF = self._up(x).relu_()
+        hidden_BF = self._up(x).relu()
         hidden_BF.mul_(hidden_BF)
         return self._down(hidden_BF if hidden_BF.stride(1) == 1 else hidden_BF.contiguous())
 
 
+def has_step(layers: Iterable[Any]) -> bool:
+    """Whether every mixer is one of ours, and none wraps it."""
+    return all(type(layer.mixer) in (Mamba2, Attention, MLP) for layer in layers)
+
+
 class Stepper:
-    """All layers, for the rows and the memory of one cache."""
+    """All layers, for the rows and the memory of one cache, with the weights as they are when it is made.
+
+    The cache drops it when its rows change, when it is restored and with every pass of several columns.
+    """
 
     def __init__(self, layers: Iterable[Any], norm_f: RMSNorm, cache: HybridCache) -> None:
+        self.layers = layers
         width, rows, dtype = len(norm_f.weight), len(cache.valid_BK), norm_f.weight.dtype
         self._x_BD = norm_f.weight.new_empty(rows, width)
         exact = torch.float64 if dtype == torch.float64 else torch.float32

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cosmos_reason.errors import UserError
 from cosmos_reason.model.cache import HybridCache
 from tests.model import twin
 
@@ -38,6 +39,55 @@ def test_pieces_of_left_padded_rows(sizes):
         torch.testing.assert_close(got[row, left:], twin.backbone(model, x_BLD[row, left:]), **TIGHT)
 
 
+def test_padding_before_the_tokens_of_a_later_piece_and_between_tokens():
+    """As in a second turn of a batch: 11111 | 0011 | 1, and holes inside a piece."""
+    model = decoder()
+    pieces = [[[1] * 5, [1] * 5, [0, 1, 1, 0, 1]], [[0, 0, 1, 1], [1, 0, 0, 1], [0, 0, 0, 0]], [[1], [1], [1]]]
+    pieces += [[[0, 1], [1, 1], [1, 0]]]
+    cache = HybridCache(model.config, 3, 12, torch.float64)
+    fed: list[list[torch.Tensor]] = [[], [], []]
+    out: list[list[torch.Tensor]] = [[], [], []]
+    for piece in pieces:
+        mask_BL = torch.tensor(piece).bool()
+        x_BLD = torch.randn(*mask_BL.shape, 8, dtype=torch.float64)
+        got = model(x_BLD, mask_BL if not mask_BL.all() else None, cache)
+        for row in range(3):
+            fed[row].append(x_BLD[row][mask_BL[row]])
+            out[row].append(got[row][mask_BL[row]])
+    for row in range(3):
+        torch.testing.assert_close(torch.cat(out[row]), twin.backbone(model, torch.cat(fed[row])), **TIGHT)
+
+
+def test_holes_without_a_cache_and_their_gradients():
+    model = twin.tiny().backbone
+    x_BLD = torch.randn(2, 9, 8, dtype=torch.float64)
+    mask_BL = torch.tensor([[0, 1, 1, 0, 0, 1, 1, 1, 0], [1, 0, 1, 0, 1, 0, 1, 0, 1]]).bool()
+    out = model(x_BLD, mask_BL)
+    gradients = []
+    for row in range(2):
+        alone = model(x_BLD[row][mask_BL[row]][None])[0]
+        torch.testing.assert_close(out[row][mask_BL[row]], alone, **TIGHT)
+    for loss in (out[mask_BL].sum(), sum(model(x[m][None]).sum() for x, m in zip(x_BLD, mask_BL, strict=True))):
+        model.zero_grad()
+        loss.backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    torch.testing.assert_close(*gradients, **TIGHT)
+
+
+@pytest.mark.parametrize(
+    ("length", "mask", "sentence"),
+    [
+        (4, (2, 3), r"attention_mask: wanted \(2, 4\), non-zero on tokens, got \(2, 3\)"),
+        (4, (2, 1), r"got \(2, 1\)"),
+        (4, (2, 1, 4, 4), r"got \(2, 1, 4, 4\)"),
+        (0, (2, 0), "at least one column"),
+    ],
+)
+def test_masks_and_pieces_that_fit_nothing_are_refused(length, mask, sentence):
+    with pytest.raises(UserError, match=sentence):
+        decoder()(torch.zeros(2, length, 8, dtype=torch.float64), torch.ones(mask))
+
+
 def test_sixty_five_thousand_tokens_equal_the_streamed_state():
     """Beyond 61,000 tokens 32-bit offsets have been seen to overflow; tiny sizes, against pieces through a cache."""
     model = decoder(hybrid_override_pattern="M-", chunk_size=64).float()
@@ -59,9 +109,11 @@ def test_inputs_that_are_not_contiguous(cached):
 
 def test_a_pass_that_fills_a_cache_is_not_one_to_learn_from():
     """States are written in place; a loss that depends on them fails loudly, not by wrong gradients."""
-    model = twin.tiny().backbone
-    cache = HybridCache(model.config, 1, 5, torch.float64)
-    x_BLD = torch.randn(1, 5, 8, dtype=torch.float64, requires_grad=True)
-    out = model(x_BLD, None, cache)
+    model = twin.tiny()
+    ids_BL = torch.randint(10, 40, (1, 5))
+    logits = model(input_ids=ids_BL, use_cache=True).logits
     with pytest.raises(RuntimeError, match="does not require grad"):
-        out.sum().backward()
+        logits.sum().backward()
+    cache = HybridCache(model.text_config, 1, 5, torch.float64)
+    with pytest.raises(UserError, match="not one to learn from; leave out the cache"):
+        model(input_ids=ids_BL, labels=ids_BL, cache=cache)

@@ -51,3 +51,15 @@ def test_fp32_and_wrapped_layers_are_called(monkeypatch):
     x = torch.randn(40, 64)
     assert torch.equal(project(exact, x), exact(x))
     assert calls == ["hook"] and not is_plain(wrapped) and not is_plain(nn.Linear(2, 2))
+
+
+def test_whatever_changes_a_call_is_seen():
+    forward, backward, parametrized = layer(), layer(), layer()
+    forward.forward = lambda x: x
+    backward.register_full_backward_hook(lambda *_: None)
+    nn.utils.parametrize.register_parametrization(parametrized, "weight", nn.Identity())
+    assert not any(is_plain(wrapped) for wrapped in (forward, backward, parametrized))
+    assert is_plain(layer())
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    assert not is_plain(layer())
+    handle.remove()

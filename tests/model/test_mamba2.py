@@ -211,6 +211,28 @@ def test_segments_do_not_matter(rows, length, monkeypatch):
     torch.testing.assert_close(results[0], results[1], **TIGHT)
 
 
+@pytest.mark.parametrize("width", [1, 2, 6])
+@pytest.mark.parametrize("elements", [12, 2000])
+def test_padded_and_packed_rows_over_several_segments(width, elements, monkeypatch):
+    """Convolutions of other widths; a segment of a single chunk, or of several rows; values and gradients."""
+    monkeypatch.setattr(core, "ELEMENTS", elements)
+    layer = mixer(chunk_size=3, conv_kernel=width).requires_grad_(True)
+    x_BLD = torch.randn(2, 13, 8, dtype=torch.float64, requires_grad=True)
+    document_BL = documents(13)
+    packed = layer(x_BLD, Columns(document_BL=document_BL), None)
+    alone = torch.zeros_like(packed)
+    for row in range(2):
+        for number in document_BL[row].unique():
+            here = document_BL[row] == number
+            alone[row, here] = layer(x_BLD[row, here][None], Columns(), None)[0]
+    torch.testing.assert_close(packed, alone, **TIGHT)
+    weight, inputs = torch.randn_like(packed), [x_BLD, *layer.parameters()]
+    got, expected = (torch.autograd.grad((y * weight).sum(), inputs, retain_graph=True) for y in (packed, alone))
+    torch.testing.assert_close(got, expected, **TIGHT)
+    padded = layer(x_BLD, Columns(torch.arange(13)[None] >= torch.tensor([[0], [4]])), None)
+    torch.testing.assert_close(padded[1, 4:], layer(x_BLD[1:, 4:], Columns(), None)[0], **TIGHT)
+
+
 @pytest.mark.parametrize("batch", [1, 3, 300])
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 255, 256, 257, 1000])
 @pytest.mark.parametrize("segment", [1, 512, 5000])

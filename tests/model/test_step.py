@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from cosmos_reason.model.cache import HybridCache
+from cosmos_reason.model.mlp import MLP
 from cosmos_reason.model.step import Norm, Projection
 from tests.model import twin
 
@@ -114,3 +116,70 @@ def test_bf16_keeps_the_state_in_fp32():
     assert got.dtype == torch.bfloat16 and cache.layers[0].ssm_BGNX.dtype == torch.float32
     whole = model(x_BLD)
     assert (got - whole).abs().max() / whole.abs().max() < 0.03  # eight bits in the projections
+
+
+def test_steps_may_change_from_inference_mode_to_plain_and_back():
+    model = decoder()
+    x_BLD = torch.randn(2, 6, 8, dtype=torch.float64)
+    cache = HybridCache(model.config, 2, 6, torch.float64)
+    out = []
+    for t in range(6):
+        with torch.inference_mode(t % 2 == 0):
+            out.append(model(x_BLD[:, t : t + 1], None, cache).clone())
+    torch.testing.assert_close(torch.cat(out, dim=1), model(x_BLD), **TIGHT)
+
+
+def test_what_a_step_returns_stays():
+    model = decoder()
+    x_BLD = torch.randn(2, 4, 8, dtype=torch.float64)
+    cache = HybridCache(model.config, 2, 4, torch.float64)
+    out = [model(x_BLD[:, t : t + 1], None, cache) for t in range(4)]
+    kept = [o.clone() for o in out[:3]]
+    torch.testing.assert_close(out[:3], kept, atol=0, rtol=0)
+    torch.testing.assert_close(torch.cat(out, dim=1), model(x_BLD), **TIGHT)
+
+
+def test_a_cache_serves_another_model_and_survives_restoring_and_copying():
+    one, two = decoder(), decoder()
+    for parameter in two.parameters():
+        parameter.mul_(1.3)
+    x_BLD = torch.randn(1, 6, 8, dtype=torch.float64)
+    cache = HybridCache(one.config, 1, 6, torch.float64)
+    empty = cache.snapshot()
+    for model in (one, two):
+        got = torch.cat([model(x_BLD[:, t : t + 1], None, cache) for t in range(6)], dim=1)
+        torch.testing.assert_close(got, model(x_BLD), **TIGHT)
+        cache.restore(empty)
+    one(x_BLD[:, :1], None, cache)
+    copied = copy.deepcopy(cache)
+    assert copied.stepper is None and cache.stepper is not None
+    for each in (copied, cache):
+        got = torch.cat([one(x_BLD[:, t : t + 1], None, each) for t in range(1, 6)], dim=1)
+        torch.testing.assert_close(got, one(x_BLD)[:, 1:], **TIGHT)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 17])
+def test_steps_under_autocast(rows):
+    model = decoder().float()
+    x_BLD = torch.randn(rows, 6, 8)
+    cache = HybridCache(model.config, rows, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = torch.cat([model(x_BLD[:, t : t + 1], None, cache) for t in range(6)], dim=1)
+        whole = model(x_BLD)
+    assert (got - whole).abs().max() / whole.abs().max() < 0.05
+
+
+def test_a_mixer_that_something_wraps_is_called():
+    model = decoder()
+    x_BLD = torch.randn(1, 5, 8, dtype=torch.float64)
+    plain = by_steps(model, x_BLD)
+    for layer in model.layers:
+        if type(layer.mixer).__name__ == "MLP":
+            layer.mixer = LouderMLP(model.config).double().requires_grad_(False)
+    assert (by_steps(model, x_BLD) - plain).abs().max() > 1e-3
+    torch.testing.assert_close(by_steps(model, x_BLD), model(x_BLD), **TIGHT)
+
+
+class LouderMLP(MLP):
+    def forward(self, x):
+        return 2 * super().forward(x)
