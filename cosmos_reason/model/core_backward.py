@@ -1,7 +1,7 @@
 """The derivative of `core.py`, segment by segment from the end, each computed again from its inputs and first state.
 
-Kept from the forward pass are in_proj's output and the state before every segment: about a sixth of what automatic
-differentiation of the same steps keeps. The letters are those of `core.py`; d_… is the derivative of the loss.
+Kept from the forward pass are in_proj's output and the state before every segment. The letters are those of `core.py`;
+d_… is the derivative of the loss.
 """
 
 from __future__ import annotations

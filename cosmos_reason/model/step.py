@@ -1,8 +1,8 @@
 """Decoding, one token a row: the layers once more, as few calls as possible into memory that is allocated once.
 
-At this size a call costs more than its arithmetic, so nothing here loops over heads or groups, results go into buffers
-that stay, views of them are made once, and a weight is read by two cores. Projections that something wraps when the
-first token is drawn are called as modules. The tests hold every layer against its module on whole sequences.
+At this size a call costs more than its arithmetic, so nothing here loops over heads or groups, most results go into
+buffers that stay, views of them are made once, and a weight is read by two cores. Projections that something wraps
+when the first token is drawn are called as modules. The tests hold every layer against its module on whole sequences.
 
 B batch, D width, C convolution channels, W conv width, I inner width, H heads, P head dim, G groups, R heads of a
 group, X = R · P, N state size, K columns, F outputs of a projection.
